@@ -5,11 +5,11 @@
 #     fuzz/run.sh                    every target for a minute
 #     fuzz/run.sh 3600               every target for an hour
 #     fuzz/run.sh 600 session dsn    these for ten minutes each
-#     fuzz/run.sh merge              keeps of all inputs the fewest that reach the same code
+#     fuzz/run.sh merge              keeps the smallest set of inputs that reaches the same code
 #
-# New inputs are gathered in fuzz/found/TARGET, which is not kept; `merge` takes those that reach
-# new code over into fuzz/corpus, which is. An input that breaks a promise is written to
-# fuzz/found/crash-…; the last lines say with what, and the next run tries it first.
+# New inputs go to fuzz/found/TARGET, which is not committed; `merge` copies those that reach new
+# code to fuzz/corpus, which is. An input that breaks a promise is written to fuzz/found/crash-…;
+# the last lines show the failure, and the next run tries that input first.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -27,7 +27,7 @@ merge)
     ;;
 esac
 targets=("$@")
-((${#targets[@]})) || targets=(dsn placeholders session decoder)
+((${#targets[@]})) || targets=(dsn placeholders session decoder copy arrays notifications)
 
 # What `cargo fuzz` sets, without the sanitizers, which need a nightly compiler. The target is
 # named so that the flags are not those of build scripts, too.

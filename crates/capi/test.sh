@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 #
-# The C API as C programs see it: installs the library into a temporary place, compiles the
+# Tests the C API from C: installs the library into a temporary folder, compiles the
 # tests and the examples against that, and runs them, plainly and under valgrind.
 #
 #     crates/capi/test.sh                  everything but the next
 #     CENOTE_TSAN=1 crates/capi/test.sh    the tests under ThreadSanitizer instead
 #
-# ThreadSanitizer has to see into Rust's standard library, or it takes its locks for races:
-# so that is built anew, which needs the component rust-src (rustup adds it) and takes a
-# minute. Helgrind and DRD know the locks of pthreads only, not those of Rust, and would
-# report every one of them: they are of no use here.
+# ThreadSanitizer has to instrument Rust's standard library, or it reports its locks as races.
+# So the script builds that library, too, which needs the component rust-src (rustup adds it)
+# and takes a minute. Helgrind and DRD know only the locks of pthreads and would report every
+# lock of Rust, so they are not used.
 #
 # Needs gcc, g++, valgrind, pkg-config and the headers of SQLite.
 
@@ -18,14 +18,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly tests=(conformance endings handles resources reentry async host guests events)
-# Not under ThreadSanitizer, which forbids threads in the child of a process with threads.
+# Not run under ThreadSanitizer, which forbids threads in the child of a process with threads.
 readonly forks=(fork)
-# Those that take a number of rounds.
+# The tests that take a number of rounds.
 readonly crowds=(hammer crowd)
 readonly flags=(-g -O1 -Wall -Wextra -Werror)
 readonly c99=(-std=c99 -D_XOPEN_SOURCE=700 "${flags[@]}")
-# What is reachable at the end belongs to the background thread, which runs until the process
-# ends, and what is "possibly lost" is Rust's way to point into the middle of a block.
+# Memory that is still reachable at the end belongs to the background thread, which runs until
+# the process ends. "Possibly lost" blocks are those that Rust points into the middle of.
 readonly memcheck=(valgrind -q --fair-sched=yes --leak-check=full --child-silent-after-fork=yes
     --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect
     --error-exitcode=99)
@@ -54,7 +54,7 @@ under_tsan() {
     rust="$(rustc --print sysroot)/lib/rustlib/src/rust/library"
     [[ -d "$rust" ]] || rustup component add rust-src || die "rust-src cannot be added"
     say "the library and Rust's own, with ThreadSanitizer"
-    # Stable compilers have it, too, but want to be asked like this.
+    # This variable makes a stable compiler accept the unstable flag.
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-../../target}/tsan" \
         cargo build --quiet -p cenote-c --target "$target" -Zbuild-std=std,panic_unwind
     local built="${CARGO_TARGET_DIR:-../../target}/tsan/$target/debug"
@@ -74,7 +74,7 @@ under_tsan() {
         say "$name"
         "$scratch/$name" "${CENOTE_HAMMER_ROUNDS:-5000}"
     done
-    # A race that is there is seen: otherwise all of this would mean nothing.
+    # Proves that the sanitizer finds a race that exists.
     compile_tsan hammer -DRACE
     "$scratch/hammer" 500 >"$scratch/log" 2>&1 || status=$?
     ((status == 66)) || die "ThreadSanitizer does not see a race that is there"

@@ -128,7 +128,7 @@ mod servers {
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn a_server_that_forgets_acknowledged_commits_is_found_out() {
+    fn a_server_that_loses_acknowledged_commits_is_detected() {
         // The server writes commits a little later: a crash loses the last ones.
         let mut options = on_own_server("POSTGRES", "pgsql", "-c synchronous_commit=off");
         options.length = Duration::from_secs(600);

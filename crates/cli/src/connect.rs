@@ -62,12 +62,30 @@ pub(crate) async fn open(database: &Database, access: Access) -> Result<(Db, Str
     config.user.clone_from(user);
     config.password.clone_from(password);
     config.max = 2;
-    let is_sqlite = ["sqlite", "sqlite3"].contains(&parsed.driver());
-    if access == Access::Read && is_sqlite && !dsn.expose().contains("mode=") {
+    if access == Access::Read && is_sqlite(&parsed) && !dsn.expose().contains("mode=") {
         config.options.set("mode", "ro");
     }
     let db = Builder::from_config(config).open().await?;
     Ok((db, parsed.to_string()))
+}
+
+/// Returns the name of the database without a password, if it is a file of SQLite that does not exist and could be created: the
+/// folder exists.
+pub(crate) fn missing_file(database: &Database) -> Option<String> {
+    let Database::Theirs { dsn, .. } = database else {
+        return None;
+    };
+    let parsed = Dsn::parse(dsn.expose()).ok()?;
+    let path = parsed.path().filter(|_| is_sqlite(&parsed))?;
+    let is_file = !path.is_empty() && !path.starts_with(':') && !path.starts_with("file:");
+    let path = std::path::Path::new(path);
+    let folder = path.parent()?;
+    let has_folder = folder.as_os_str().is_empty() || folder.is_dir();
+    (is_file && has_folder && !path.exists()).then(|| parsed.to_string())
+}
+
+fn is_sqlite(dsn: &Dsn) -> bool {
+    ["sqlite", "sqlite3"].contains(&dsn.driver())
 }
 
 /// Returns an error with its causes, in one line. A cause that an error repeats is left out.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use cenote::migrate::{Entry, Migrations, Report, State, Status};
+use cenote::migrate::{Applied, Entry, Migrations, State, Status};
 use cenote::{Db, Error, Kind};
 use serde_json::{Value, json};
 
@@ -15,7 +15,8 @@ use crate::say;
 /// Runs the command.
 pub(crate) async fn run(options: &MigrateOptions) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen()?;
-    let done = signals.unless(work(options)).await;
+    let mut applied = Vec::new();
+    let done = signals.unless(work(options, &mut applied)).await;
     match done.ok_or_else(Failure::interrupted_migration)? {
         Ok(shown) => {
             say(&shown)?;
@@ -23,11 +24,15 @@ pub(crate) async fn run(options: &MigrateOptions) -> Result<ExitCode, Failure> {
         }
         Err(error) if options.json => {
             let failure = failure(&error);
-            let text = json!({ "applied": [], "migrations": [], "error": explained(&error) });
+            let error = explained(&error);
+            let text = json!({ "applied": as_json(&applied), "migrations": [], "error": error });
             say(&format!("{text}\n"))?;
             Ok(ExitCode::from(failure.code()))
         }
-        Err(error) => Err(failure(&error)),
+        Err(error) => {
+            say(&lines(&applied))?;
+            Err(failure(&error))
+        }
     }
 }
 
@@ -38,13 +43,24 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-async fn work(options: &MigrateOptions) -> Result<String, Error> {
+async fn work(options: &MigrateOptions, applied: &mut Vec<Applied>) -> Result<String, Error> {
     let mut migrations = Migrations::from_dir(&options.folder)?;
     if let Some(table) = &options.table {
         migrations = migrations.table(table)?;
     }
-    let (db, shown) = connect::open(&options.database, Access::Write).await?;
-    let text = show(options, &migrations, &db, &shown).await;
+    let access = match options.mode {
+        MigrateMode::Apply => Access::Write,
+        MigrateMode::DryRun | MigrateMode::Status => Access::Read,
+    };
+    let (db, shown) = match connect::missing_file(&options.database) {
+        // An empty database stands for a file that does not exist: nothing is applied there.
+        Some(shown) if access == Access::Read => (
+            Db::open("sqlite:file:missing?mode=memory&cache=shared").await?,
+            shown,
+        ),
+        _ => connect::open(&options.database, access).await?,
+    };
+    let text = show(options, &migrations, &db, &shown, applied).await;
     // What was done is done, whether or not the connection says goodbye.
     let _ = db.close().await;
     text
@@ -55,20 +71,20 @@ async fn show(
     migrations: &Migrations,
     db: &Db,
     shown: &str,
+    applied: &mut Vec<Applied>,
 ) -> Result<String, Error> {
     Ok(match (options.mode, options.json) {
-        (MigrateMode::Apply, false) => applied(&db.migrate(migrations).await?, shown),
-        (MigrateMode::Apply, true) => {
-            let report = db.migrate(migrations).await?;
-            let list = report
-                .applied
-                .iter()
-                .map(|it| json!({ "file": it.file, "ms": it.took.as_secs_f64() * 1_000.0 }));
-            let list: Vec<Value> = list.collect();
-            format!(
-                "{}\n",
-                json!({ "applied": list, "migrations": [], "error": null })
-            )
+        (MigrateMode::Apply, in_json) => {
+            let done = db.migrate_each(migrations, |one| applied.push(one));
+            done.await?;
+            match in_json {
+                false => summary(applied, shown),
+                true => {
+                    let list = as_json(applied);
+                    let text = json!({ "applied": list, "migrations": [], "error": null });
+                    format!("{text}\n")
+                }
+            }
         }
         (MigrateMode::DryRun, as_json) => {
             let status = migrations.status(db).await?;
@@ -88,17 +104,29 @@ async fn show(
     })
 }
 
-fn applied(report: &Report, shown: &str) -> String {
+fn as_json(applied: &[Applied]) -> Vec<Value> {
+    let list = applied.iter();
+    list.map(|it| json!({ "file": it.file, "ms": it.took.as_secs_f64() * 1_000.0 }))
+        .collect()
+}
+
+/// A line for each migration that was applied.
+fn lines(applied: &[Applied]) -> String {
     let mut text = String::new();
-    for one in &report.applied {
+    for one in applied {
         let took = one.took.as_secs_f64() * 1_000.0;
         text.push_str(&format!("applied  {}  in {took:.1} ms\n", one.file));
     }
-    text + &match report.applied.len() {
-        0 => format!("nothing to apply: {shown} is up to date\n"),
-        1 => format!("1 migration applied to {shown}\n"),
-        some => format!("{some} migrations applied to {shown}\n"),
-    }
+    text
+}
+
+fn summary(applied: &[Applied], shown: &str) -> String {
+    lines(applied)
+        + &match applied.len() {
+            0 => format!("nothing to apply: {shown} is up to date\n"),
+            1 => format!("1 migration applied to {shown}\n"),
+            some => format!("{some} migrations applied to {shown}\n"),
+        }
 }
 
 fn would_apply(pending: &[&Entry], shown: &str) -> String {

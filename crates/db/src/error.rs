@@ -26,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// [what to do about each error](crate::guide::errors).
 ///
 /// `Display` gives one line that is safe to log: the message, the codes, the call site, and at most 120 characters
-/// of the SQL with `?` in place of every literal. It shows neither parameters nor [`detail`](Error::detail),
+/// of the SQL with `***` in place of every literal and an arrow at the [`position`](Error::position). It shows neither parameters nor [`detail`](Error::detail),
 /// and it does not repeat the text of [`source`](StdError::source). Values that PostgreSQL, MySQL and SQLite quote in their
 /// messages are in the detail. Two kinds of text are as their authors wrote them: messages of triggers and of ODBC drivers,
 /// and errors of conversions ([`Kind::Type`]), which show the beginning of the value that does not fit.
@@ -47,6 +47,8 @@ struct ErrorDetails {
     holders: Vec<Holder>,
     /// The server cannot have received anything of the call.
     never_sent: bool,
+    /// The parameter set that failed, counted from 0.
+    set: Option<u64>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     /// The message contains the text of the source.
     repeats_source: bool,
@@ -96,9 +98,10 @@ pub enum Kind {
     LeftTransaction,
     /// A call outside any coroutine would have had no effect beyond its session.
     LeftSession,
-    /// An open row stream occupies the connection that this call has to run on.
+    /// An open row stream or COPY occupies the connection that this call has to run on.
     Busy,
-    /// A call of this transaction was dropped before it was answered; the transaction can only be rolled back.
+    /// A call of this transaction was dropped before it was answered, or its `exec_many` failed after some of its sets;
+    /// the transaction can only be rolled back.
     Doomed,
     /// The transaction of this call has ended already.
     TransactionEnded,
@@ -141,6 +144,7 @@ impl Error {
                 roles: Vec::new(),
                 holders: Vec::new(),
                 never_sent: false,
+                set: None,
                 source: None,
                 repeats_source: false,
             }),
@@ -193,6 +197,28 @@ impl Error {
         self
     }
 
+    /// Names the parameter set that failed, counted from 0: for drivers, whose batch has sets of parameters.
+    #[must_use]
+    #[cold]
+    pub fn in_set(mut self, index: u64) -> Self {
+        self.change(|details| details.set = Some(index));
+        self
+    }
+
+    /// Counts the failed parameter set from the first set of the call, which `before` sets precede.
+    #[must_use]
+    #[cold]
+    pub(crate) fn after_sets(mut self, before: u64) -> Self {
+        self.change(|details| details.set = details.set.map(|set| set + before));
+        self
+    }
+
+    /// Returns which parameter set of an `exec_many` or `query_many` failed, counted from 0. `None` if the error concerns
+    /// no single set: the database refused the SQL itself, or the connection was lost.
+    pub fn set_index(&self) -> Option<u64> {
+        self.details.set
+    }
+
     pub(crate) fn was_never_sent(&self) -> bool {
         self.details.never_sent
     }
@@ -205,6 +231,25 @@ impl Error {
             details.call_sites.push(site);
             details.roles.push(role);
         });
+        self
+    }
+
+    /// Adds the row of a COPY that the error is about.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    #[cold]
+    pub(crate) fn in_row(mut self, row: u64) -> Self {
+        self.change(|details| details.database.get_or_insert_default().row = Some(row));
+        self
+    }
+
+    /// Adds the column that the error is about.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    #[cold]
+    pub(crate) fn in_column(mut self, column: &str) -> Self {
+        let column = Some(column.to_owned());
+        self.change(|details| details.database.get_or_insert_default().column = column);
         self
     }
 
@@ -240,6 +285,25 @@ impl Error {
         self
     }
 
+    /// Names the call of the program in which a call of this crate failed.
+    #[cfg(feature = "migrate")]
+    #[must_use]
+    pub(crate) fn of_call(mut self, site: &'static Location<'static>) -> Self {
+        self.change(|details| {
+            let statement = details.call.take().and_then(|call| call.statement);
+            details.call = Some(FailedCall { site, statement });
+        });
+        self
+    }
+
+    /// Adds what to do about the error.
+    #[cfg(feature = "migrate")]
+    #[must_use]
+    pub(crate) fn with_advice(mut self, advice: &str) -> Self {
+        self.change(|details| details.message = format!("{}; {advice}", details.message));
+        self
+    }
+
     /// Names an earlier failure that this error follows from, and keeps it as the cause.
     pub(crate) fn set_first_failure(&mut self, first: Error) {
         let message = format!("{}; first failure: {}", self.message(), first.message());
@@ -258,8 +322,11 @@ impl Error {
     #[must_use]
     pub(crate) fn wrapped(self, kind: Kind, message: impl Into<String>) -> Self {
         let mut error = Error::new(kind, message);
-        let reported = self.details.database.clone();
-        error.change(|details| details.database = reported);
+        let (reported, set) = (self.details.database.clone(), self.details.set);
+        error.change(|details| {
+            details.database = reported;
+            details.set = set;
+        });
         error.because(self)
     }
 
@@ -316,6 +383,12 @@ impl Error {
     /// Returns the column that the error is about, where the database names exactly one.
     pub fn column(&self) -> Option<&str> {
         self.reported()?.column.as_deref()
+    }
+
+    /// Returns the row of a COPY that the error is about, counted from 0: the index in the rows of `copy_in_rows`, or the
+    /// line of the text that `copy_in` has sent, where a header is line 0. PostgreSQL only.
+    pub fn row(&self) -> Option<u64> {
+        self.reported()?.row
     }
 
     /// Returns the name of the violated constraint, where the database names it.

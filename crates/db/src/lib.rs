@@ -6,11 +6,15 @@
 mod api;
 mod binding;
 mod call;
+#[cfg(feature = "check")]
+pub mod checked_sql;
+mod checked_sql_macro;
 mod config;
 mod coroutine;
 pub mod driver;
 mod error;
 pub mod guide;
+pub mod listen;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 #[cfg(feature = "mysql")]
@@ -20,12 +24,19 @@ pub mod odbc;
 mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
+mod sandbox;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod types;
 
 pub use cenote_pool as pool;
+/// For [`sql!`].
+#[cfg(feature = "check")]
+#[doc(hidden)]
+pub use inventory;
 #[doc(no_inline)]
 pub use serde::de::DeserializeOwned;
 
@@ -46,6 +57,9 @@ pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
+pub use crate::pooled::statement_events::{StatementEvent, StatementSubscription};
+pub use crate::pooled::statement_timings::DbTimings;
+pub use crate::sandbox::Sandbox;
 pub use crate::types::de::from_row;
 pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};
 pub use crate::types::row::{Column, ColumnIndex, Columns, RawCell, Row};

@@ -147,7 +147,7 @@ async fn end(way: usize, db: Db, session: &'static str, escaped: Escaped) -> Res
         6 => {
             let statement = db.prepare("SELECT 1").await?;
             statement.query(()).await?;
-            // Whoever has one connection and waits for another may wait for ever.
+            // A task that holds one connection and waits for another may wait for ever.
             drop(statement);
             let mut rows = db.stream("SELECT 1", ()).await?;
             rows.try_next().await?;
@@ -288,7 +288,7 @@ fn runtime() -> Runtime {
         .expect("a runtime can be built")
 }
 
-/// More of them, for whoever has the time.
+/// Returns the number of coroutines: the usual one, or `CENOTE_LEAK_COROUTINES`.
 fn coroutines(usual: usize) -> usize {
     let asked = std::env::var("CENOTE_LEAK_COROUTINES");
     asked.map_or(usual, |asked| asked.parse().expect("it is a number"))

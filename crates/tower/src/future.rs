@@ -28,7 +28,7 @@ pin_project! {
             let mut this = this.project();
             if let Some(coroutine) = this.coroutine.take() {
                 // Drops the future in its coroutine, then ends the coroutine.
-                coroutine.enter(|| this.future.set(None));
+                coroutine.cancel(|| this.future.set(None));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Db, Error, Result};
-use cenote_testkit::proxy::{CutAfter, Direction, Doors, Proxy, Weather};
+use cenote_testkit::proxy::{CutAfter, Direction, Network, OnConnect, Proxy};
 use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
@@ -202,52 +202,52 @@ impl Injection {
                     direction: self.direction(),
                     bytes: self.rng.u64(..8_000),
                 });
-                self.degrade_network(Weather {
+                self.degrade_network(Network {
                     cut_after,
-                    ..Weather::fair()
+                    ..Network::ideal()
                 })
                 .await;
             }
             Fault::Delay => {
-                let weather = Weather {
+                let network = Network {
                     delay: self.time((1, 20)),
                     jitter: self.time((1, 20)),
-                    ..Weather::fair()
+                    ..Network::ideal()
                 };
-                self.degrade_network(weather).await;
+                self.degrade_network(network).await;
             }
             Fault::Throttle => {
                 let bandwidth = Some(self.rng.u64(5_000..200_000));
-                self.degrade_network(Weather {
+                self.degrade_network(Network {
                     bandwidth,
-                    ..Weather::fair()
+                    ..Network::ideal()
                 })
                 .await;
             }
             Fault::SingleBytes => {
-                self.degrade_network(Weather {
+                self.degrade_network(Network {
                     slice: Some(1),
-                    ..Weather::fair()
+                    ..Network::ideal()
                 })
                 .await;
             }
             Fault::BlackHole => {
                 let black_hole = Some(self.direction());
                 self.network(|proxy| {
-                    proxy.set(Weather {
+                    proxy.set(Network {
                         black_hole,
-                        ..Weather::fair()
+                        ..Network::ideal()
                     });
                 });
                 self.wait(SILENT).await;
             }
             Fault::Mute | Fault::Refuse => {
-                let doors = match fault {
-                    Fault::Mute => Doors::Mute,
-                    _ => Doors::Refusing,
+                let on_connect = match fault {
+                    Fault::Mute => OnConnect::Ignore,
+                    _ => OnConnect::Reset,
                 };
                 self.network(|proxy| {
-                    proxy.doors(doors);
+                    proxy.on_connect(on_connect);
                     proxy.reset();
                 });
                 self.wait(SILENT).await;
@@ -299,8 +299,8 @@ impl Injection {
         }
     }
 
-    async fn degrade_network(&mut self, weather: Weather) {
-        self.network(|proxy| proxy.set(weather));
+    async fn degrade_network(&mut self, network: Network) {
+        self.network(|proxy| proxy.set(network));
         self.wait(BRIEF).await;
     }
 

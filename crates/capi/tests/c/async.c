@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-/* What a callback was told. */
+/* The arguments of a callback. */
 typedef struct result {
     atomic_int calls;
     atomic_int code;
@@ -278,7 +278,7 @@ static void a_strategy_may_use_another_pool_inside_an_async_acquire(void) {
     cenote_lease none;
     m.fail_create = -1;
     CHECK(cenote_acquire(pool, CENOTE_FOREVER, &none) == CENOTE_ERR_CREATE);
-    /* Whoever comes first after each cool-down is asked: this thread, sooner or later. */
+    /* The first acquire after each cool-down is the probe: sooner or later that of this thread. */
     for (int patience = 100000; !a.used; patience--) {
         CHECK(patience > 0);
         ask(pool, CENOTE_FOREVER, &r, NULL);
@@ -289,7 +289,7 @@ static void a_strategy_may_use_another_pool_inside_an_async_acquire(void) {
     end(a.other, &n);
 }
 
-/* Cancels race with releases: whoever wins, each is called once and nothing is lost. */
+/* Cancels race with releases: either way, each callback is called once and nothing is lost. */
 static void cancels_that_race_with_releases_lose_nothing(void) {
     makers m;
     cenote_options options = things(&m, 0, 1);

@@ -51,7 +51,7 @@ typedef struct thing {
     int uses;
 } thing;
 
-/* What the callbacks of a pool of things have done, and what they are told to do. */
+/* What the callbacks of a pool have done, and how the test makes them behave. */
 typedef struct makers {
     atomic_int created;
     atomic_int destroyed;

@@ -341,7 +341,7 @@ static void waiters_are_all_served_in_order(void) {
     end(pool, &m);
 }
 
-/* P-058: whoever releases and acquires at once is behind the one who waits. */
+/* P-058: a thread that releases and acquires at once is queued behind the waiter. */
 static void a_release_does_not_barge(void) {
     makers m;
     cenote_options options = things(&m, 0, 1);

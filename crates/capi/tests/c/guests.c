@@ -358,8 +358,8 @@ static void a_loop_that_takes_no_more_does_not_keep_anything_from_being_disposed
     CHECK(m.disposed == 1 && listeners == 1 && strategies == 1);
 }
 
-/* The events of a pool that another thread ends are told before its listeners go. */
-static void the_end_of_a_pool_by_another_thread_is_told(void) {
+/* Listeners get the events of a pool that another thread ends before they are removed. */
+static void the_end_of_a_pool_by_another_thread_is_reported(void) {
     makers m;
     guest g = {0};
     int events = 0;
@@ -411,7 +411,7 @@ int main(void) {
     RUN(a_loop_that_takes_no_more_tells_twenty_thousand_waiters);
     RUN(what_another_thread_has_removed_is_disposed_of_though_the_pool_ends_first);
     RUN(a_loop_that_takes_no_more_does_not_keep_anything_from_being_disposed_of);
-    RUN(the_end_of_a_pool_by_another_thread_is_told);
+    RUN(the_end_of_a_pool_by_another_thread_is_reported);
     RUN(a_pool_may_be_made_on_another_thread_if_the_host_knows_its_own);
     end_loop();
     return 0;

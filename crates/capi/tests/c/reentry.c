@@ -164,7 +164,7 @@ static void a_health_check_may_give_it_up(void) {
     check_gone(&m);
 }
 
-/* A callback that goes on using its pool for as long as it is told that it may. */
+/* A callback that uses its pool until a call refuses. */
 typedef struct chain {
     atomic_int calls;
     atomic_int ended;
@@ -224,10 +224,10 @@ static void the_last_reference_goes_while_threads_wait(void) {
     }
 }
 
-/* A thread that knows of no end: it is told, and nothing breaks. */
+/* A thread that uses a pool which has ended: it gets an error, and nothing breaks. */
 static atomic_int rounds;
 
-static void *use_until_told(void *arg) {
+static void *use_until_refused(void *arg) {
     cenote_pool *pool = arg;
     for (;;) {
         cenote_lease lease;
@@ -249,7 +249,7 @@ static void the_last_reference_goes_while_threads_acquire(void) {
         cenote_pool *pool = pool_of(&options);
         atomic_store(&rounds, 0);
         for (int i = 0; i < 2; i++) {
-            CHECK(pthread_create(&threads[i], NULL, use_until_told, pool) == 0);
+            CHECK(pthread_create(&threads[i], NULL, use_until_refused, pool) == 0);
         }
         UNTIL(atomic_load(&rounds) > 20);
         CHECK_OK(cenote_pool_unref(pool));

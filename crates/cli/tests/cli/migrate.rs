@@ -98,6 +98,48 @@ fn a_failure_is_one_line_with_file_statement_and_cause() {
 }
 
 #[test]
+fn a_failure_also_names_what_was_applied_before() {
+    let folder = Folder::new();
+    let three = [&TWO[..], &[("V3__wrong.sql", "INSRT INTO a VALUES (1)")]].concat();
+    migrations(&folder, &three);
+    let run = migrate(&folder, &folder.dsn(), &["--json"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(json["applied"][1]["file"], "V2__b.sql", "{json}");
+    assert!(
+        json["error"].as_str().unwrap().contains("V3__wrong.sql"),
+        "{json}"
+    );
+
+    let folder = Folder::new();
+    migrations(&folder, &three);
+    let run = migrate(&folder, &folder.dsn(), &[]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.out.contains("applied  V2__b.sql"), "{run:?}");
+    assert!(run.err.contains("V3__wrong.sql"), "{run:?}");
+}
+
+#[test]
+fn status_and_dry_run_create_no_file() {
+    let folder = Folder::new();
+    migrations(&folder, &TWO);
+    let file = folder.path().join("not-yet.db");
+    let dsn = format!("sqlite:{}", file.display());
+    for mode in ["--status", "--dry-run"] {
+        let run = migrate(&folder, &dsn, &[mode]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!(
+            run.out.contains("pending on sqlite:") && run.out.contains("not-yet.db"),
+            "{run:?}"
+        );
+        assert!(run.out.contains('2'), "{run:?}");
+        assert!(!file.exists(), "{mode}");
+    }
+    let run = migrate(&folder, "sqlite:/no/such/folder/x.db", &["--status"]);
+    assert!(run.one_line(3).contains("/no/such/folder/x.db"), "{run:?}");
+}
+
+#[test]
 fn a_changed_file_is_refused_and_shown() {
     let folder = Folder::new();
     migrations(&folder, &TWO);

@@ -25,7 +25,7 @@ fn has_tables(dsn: &str) -> bool {
 }
 
 #[test]
-fn a_run_without_arguments_loses_nothing_says_so_and_cleans_up() {
+fn a_run_without_arguments_verifies_its_total_and_cleans_up() {
     let folder = Folder::new();
     let run = folder.run(&["--seconds", "1"]);
     assert_eq!(run.code, Some(0), "{run:?}");
@@ -192,7 +192,7 @@ fn two_runs_on_one_database_do_not_get_into_each_others_way() {
 
 #[cfg(unix)]
 #[test]
-fn a_cent_that_somebody_takes_is_missed() {
+fn a_missing_cent_is_detected() {
     let folder = Folder::new();
     let dsn = folder.dsn();
     let args = ["run", "--dsn", &dsn, "--seconds", "60", "--tasks", "3"];
@@ -204,6 +204,6 @@ fn a_cent_that_somebody_takes_is_missed() {
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.out.contains("FAIL  money"), "{run:?}");
     assert!(run.out.contains("0.01 IS MISSING"), "{run:?}");
-    // For whoever wants to find it.
+    // So that it can be found.
     assert_eq!(books(&dsn), (9_999_999, 100));
 }

@@ -42,7 +42,7 @@ fn a_second_ctrl_c_ends_at_once() {
 }
 
 #[test]
-fn when_nobody_reads_any_more_it_stops_and_cleans_up() {
+fn without_a_reader_the_run_stops_and_cleans_up() {
     let folder = Folder::new();
     let mut running = Running::start(folder.command(&["--seconds", "600"]));
     running.stop_reading();

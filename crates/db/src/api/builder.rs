@@ -10,15 +10,19 @@ use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
 use crate::api::db::Db;
 use crate::binding::contention::Contention;
 use crate::binding::writers::Writers;
+use crate::call::trace::Origin;
 use crate::config::dsn::Dsn;
 use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver};
+use crate::listen::{Hub, Setup};
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
-use crate::pooled::manager::{ConnectionManager, Defaults, OnConnect};
+use crate::pooled::manager::{ConnectionManager, Defaults, Login, OnConnect};
 use crate::pooled::shared::{DbId, Shared};
+use crate::pooled::statement_events::StatementListeners;
 use crate::pooled::statement_log::StatementLog;
+use crate::pooled::statement_timings::StatementTimings;
 use crate::{Error, Kind, Result};
 
 /// The settings of a [`Db`], before [`open`](Builder::open) opens it.
@@ -47,7 +51,7 @@ pub struct Builder {
     provider: Option<CredentialProvider>,
     on_connect: Vec<Box<dyn OnConnect>>,
     runtime: Option<Arc<dyn Runtime>>,
-    histograms: bool,
+    span_text: bool,
     breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
 }
 
@@ -72,7 +76,7 @@ impl Builder {
             provider: None,
             on_connect: Vec::new(),
             runtime: None,
-            histograms: false,
+            span_text: false,
             breaker: None,
         }
     }
@@ -135,7 +139,8 @@ impl Builder {
         self
     }
 
-    /// Sets how often idle connections are pinged; `None` for never. Default: every 30 s.
+    /// Sets how often idle connections are pinged; `None` for never. Default: every 30 s. The connection of
+    /// [`Db::listen`] is pinged when it has received nothing for this long.
     pub fn healthcheck_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.config.healthcheck_interval = interval.into();
         self
@@ -176,7 +181,7 @@ impl Builder {
     }
 
     /// Logs a warning for every statement that takes this long, with the time, the rows, the line of the program and
-    /// the shortened SQL, in which `?` stands for every literal; `None` for never. The target of the event is
+    /// the shortened SQL, in which `***` stands for every literal; `None` for never. The target of the event is
     /// `cenote::statement`; with the same target every statement is logged at level DEBUG, whatever this says.
     /// Default: never.
     pub fn slow_statements(mut self, threshold: impl Into<Option<Duration>>) -> Self {
@@ -254,10 +259,10 @@ impl Builder {
         self
     }
 
-    /// Measures how long acquires, connects, checks and uses take: see
-    /// [`Pool::timings`](cenote_pool::Pool::timings). Default: no.
-    pub fn histograms(mut self) -> Self {
-        self.histograms = true;
+    /// Shows the SQL of statements in their spans, as `db.query.text`: shortened, with `?` for every literal. Spans have the
+    /// target `cenote::span` and the level DEBUG. Default: they show only the operation and the tables.
+    pub fn span_text(mut self) -> Self {
+        self.span_text = true;
         self
     }
 
@@ -294,6 +299,19 @@ impl Builder {
         Ok(Db::of(self.build(&dsn, &*driver).await?))
     }
 
+    /// Puts a driver around the one that the DSN names.
+    pub(crate) fn with_driver_around(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn Driver>) -> Result<Arc<dyn Driver>>,
+    ) -> Result<Self> {
+        let driver = match self.driver.take() {
+            Some(driver) => driver,
+            None => driver_named(self.config.parse_dsn()?.driver())?,
+        };
+        self.driver = Some(wrap(driver)?);
+        Ok(self)
+    }
+
     async fn build(self, dsn: &Dsn, driver: &dyn Driver) -> Result<Arc<Handle>> {
         let config = self.config;
         if let Some((name, _)) = config
@@ -322,6 +340,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             id: DbId::next(),
             dialect: template.dialect(),
+            origin: Origin::new(driver.name(), &*template, self.span_text),
             one_writer: template.one_writer(),
             writers: match template.one_writer() {
                 true => Writers::among(config.max),
@@ -337,14 +356,28 @@ impl Builder {
             closed: AtomicBool::new(false),
             handle: OnceLock::new(),
         });
+        let login = Arc::new(Login {
+            provider,
+            dsn: dsn.credentials(),
+        });
+        let hub = Hub::new(Setup {
+            template: Arc::clone(&template),
+            login: Arc::clone(&login),
+            runtime: runtime.clone(),
+            connect_timeout: config.connect_timeout,
+            cleanup_timeout: config.cleanup_timeout,
+            ping_after: config.healthcheck_interval,
+            join_timeout: config.acquire_timeout,
+        });
         let connections = ConnectionManager {
             template,
-            credentials: provider,
-            dsn_credentials: dsn.credentials(),
+            login,
             log: Arc::new(StatementLog {
                 slow: config.slow_statements,
                 dialect: shared.dialect,
                 runtime: runtime.clone(),
+                timings: StatementTimings::new(),
+                listeners: StatementListeners::default(),
             }),
             settings: ConnectSettings {
                 full_reset: config.reset == ResetPolicy::Always,
@@ -358,9 +391,6 @@ impl Builder {
             last_loss: AtomicU64::new(0),
         };
         let mut pool = pool_builder(connections, &config, runtime);
-        if self.histograms {
-            pool = pool.histograms();
-        }
         if let Some(breaker) = self.breaker {
             pool = breaker(pool);
         }
@@ -368,6 +398,7 @@ impl Builder {
         let handle = Arc::new(Handle {
             shared,
             pool,
+            hub,
             config,
             driver: driver.name(),
             next_check: AtomicU64::new(0),

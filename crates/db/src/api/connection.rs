@@ -8,9 +8,9 @@ use crate::Result;
 use crate::api::methods::sql_methods;
 use crate::api::transaction::Transaction;
 use crate::api::transaction_options::TransactionOptions;
-use crate::binding::{PinGuard, Position};
+use crate::binding::{Caller, PinGuard};
 use crate::call::{Call, Target};
-use crate::coroutine::seen;
+use crate::coroutine::call_context;
 
 /// A connection that is independent of coroutines: its calls run there and nowhere else. The connection goes back when
 /// this handle and everything made from it are dropped. See [`Db::connection`](crate::Db::connection).
@@ -26,8 +26,8 @@ impl Connection {
     #[track_caller]
     pub(crate) fn call(&self) -> Call<'_> {
         Call {
-            target: Target::Bound(self.pin.bound(), Position::Frame(None)),
-            seen: seen(),
+            target: Target::Bound(self.pin.bound(), Caller::Frame(None)),
+            context: call_context(),
             site: Location::caller(),
             options: None,
         }
@@ -52,6 +52,19 @@ impl Connection {
     /// Returns the options of a transaction on this connection, to be set before it begins.
     pub fn transaction_options(&mut self) -> TransactionOptions<&mut Connection> {
         TransactionOptions::new().at(self)
+    }
+
+    /// Asks the driver's connection.
+    #[cfg(all(feature = "migrate", feature = "postgres"))]
+    pub(crate) async fn ask_driver<T>(
+        &self,
+        ask: impl FnOnce(&mut dyn std::any::Any) -> T,
+    ) -> Result<T> {
+        let call = self.call();
+        let turn = self.pin.bound().turn(&Caller::Frame(None), call.site);
+        // A cancel gives the turn back.
+        let mut turn = turn.await?;
+        Ok(ask(turn.connection().driver().as_any()))
     }
 
     /// Returns whether a transaction is open on this connection.

@@ -6,9 +6,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{CloseError, Counters, Pool, Status};
+use cenote_pool::{CloseError, Counters, DestroyError, Pool, Status};
 
 use crate::api::builder::Builder;
+use crate::api::closure::in_transaction;
 use crate::api::connection::{Connection, Pinned};
 use crate::api::methods::sql_methods;
 use crate::api::transaction::{self, Transaction};
@@ -19,10 +20,13 @@ use crate::call::op::Ping;
 use crate::call::route::{self, Purpose};
 use crate::call::{Call, Target};
 use crate::config::DbConfig;
-use crate::coroutine::seen;
+use crate::coroutine::call_context;
 use crate::driver::Driver;
+use crate::listen::{Listen, ListenStatus};
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
+use crate::pooled::statement_events::{StatementEvent, StatementSubscription};
+use crate::pooled::statement_timings::DbTimings;
 use crate::sql::{Class, Dialect};
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -109,6 +113,11 @@ impl Db {
         Builder::from_config(DbConfig::from_env()?).open().await
     }
 
+    #[cfg(feature = "check")]
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     #[track_caller]
     #[inline]
     pub(crate) fn call(&self) -> Call<'_> {
@@ -117,7 +126,7 @@ impl Db {
                 false => Target::Ambient(&self.handle),
                 true => Target::Outside(&self.handle),
             },
-            seen: seen(),
+            context: call_context(),
             site: Location::caller(),
             options: None,
         }
@@ -147,7 +156,7 @@ impl Db {
     where
         F: AsyncFnOnce() -> Result<T> + 'a,
     {
-        self.transaction_options().run(body)
+        in_transaction!(self.call(), TransactionOptions::new(), body)
     }
 
     /// Runs a closure in a transaction, like [`transaction`](Db::transaction), with an error type of yours.
@@ -165,7 +174,7 @@ impl Db {
         E: From<Error> + 'a,
         F: AsyncFnOnce() -> Result<T, E> + 'a,
     {
-        self.transaction_options().try_run(body)
+        in_transaction!(self.call(), TransactionOptions::new(), body)
     }
 
     /// Returns the options of a transaction on this `Db`, to be set and then run.
@@ -253,7 +262,7 @@ impl Db {
     }
 
     /// Returns a handle of the same database whose calls run outside of the coroutine's transaction, on other
-    /// connections. For audit logs, which must survive a rollback.
+    /// connections. Use it for audit logs, for example, which must survive a rollback.
     #[must_use]
     pub fn outside(&self) -> Db {
         Db {
@@ -274,12 +283,12 @@ impl Db {
             return Some(lazy.describe());
         }
         let bound = call.lookup()?;
-        Some(bound.describe(call.seen.frame()?))
+        Some(bound.describe(call.context.frame()?))
     }
 
     /// Returns the last error of this coroutine on this `Db`, until a call succeeds. `None` outside of coroutines.
     pub fn last_error(&self) -> Option<Error> {
-        seen().frame()?.last_error(self.handle.shared.id)
+        call_context().frame()?.last_error(self.handle.shared.id)
     }
 
     /// Returns the SQLSTATE of the last call of this coroutine: `00000` if it succeeded.
@@ -339,10 +348,10 @@ impl Db {
         value: impl Into<Value<'a>>,
     ) -> impl Future<Output = Result<()>> + Send + 'a {
         let value = value.into().into_owned();
-        let (seen, site) = (seen(), Location::caller());
+        let (context, site) = (call_context(), Location::caller());
         async move {
             let accepted = async {
-                let frame = seen.frame();
+                let frame = context.frame();
                 let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
                 // A cancel from here on has the pool reset the session.
                 lease.try_setting(name, &value, site).await
@@ -358,6 +367,56 @@ impl Db {
     /// next use. Does nothing if there is no such default. Takes no connection.
     pub fn unset_default(&self, name: &str) {
         self.handle.pool.manager().defaults.unset(name);
+    }
+
+    /// Listens to channels of PostgreSQL's NOTIFY: await it for the [`Listener`](crate::listen::Listener).
+    ///
+    /// The listener is ready when the server has acknowledged the channels: it receives every notification that is
+    /// committed from then on. If notifications may be missing, it receives an
+    /// [`Event::Gap`](crate::listen::Event::Gap) at their place. The [guide](crate::guide::listen) has examples.
+    ///
+    /// All listeners of the handle share one connection. It is outside of the pool, does not count in
+    /// [`max`](Builder::max), runs neither [`on_connect`](Builder::on_connect) nor [defaults](Db::set_default), and
+    /// closes with the last listener. [`listen_status`](Db::listen_status) shows it. If it is lost, the
+    /// handle opens another one, with growing pauses of up to 5 s, for as long as somebody listens.
+    ///
+    /// A channel is a name: `Jobs` is another channel than `jobs`, and `NOTIFY Jobs` without quotes notifies `jobs`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing listens.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`] if the database has no notifications, or a pooler such as PgBouncer is in between;
+    /// [`Kind::Parameters`] for no channel, an empty one, or one with more than 63 bytes; [`Kind::Timeout`] after
+    /// [`acquire_timeout`](Builder::acquire_timeout); [`Kind::Closed`]; the server cannot be reached or refuses.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cenote::listen::Event;
+    ///
+    /// # async fn example(db: cenote::Db) -> cenote::Result<()> {
+    /// let mut listener = db.listen(["prices", "stock"]).await?;
+    /// while let Some(event) = listener.try_next().await? {
+    ///     match event {
+    ///         Event::Notification { channel, payload, .. } => println!("{channel}: {payload}"),
+    ///         Event::Gap { cause } => println!("load everything again ({cause})"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn listen<C: Into<String>>(&self, channels: impl IntoIterator<Item = C>) -> Listen<'_> {
+        let channels = channels.into_iter().map(Into::into).collect();
+        Listen::new(&self.handle.hub, channels, Location::caller())
+    }
+
+    /// Returns the state of the connection of [`listen`](Db::listen); `None` if there is none.
+    pub fn listen_status(&self) -> Option<ListenStatus> {
+        self.handle.hub.status()
     }
 
     /// Returns the pool underneath, for statistics, events and the circuit breaker; `None` for an
@@ -389,6 +448,44 @@ impl Db {
         counters
     }
 
+    /// Returns how long statements, acquires and connects took since the handle was opened, as histograms. They are
+    /// always on.
+    pub fn timings(&self) -> DbTimings {
+        let pool = &self.handle.pool;
+        pool.manager().log.timings.snapshot(pool.timings())
+    }
+
+    /// Calls `callback` for every statement of this handle as it ends, on the task that runs it, outside every lock, until the
+    /// subscription is dropped. For metrics; a statement is what [`DbTimings`] counts. The callback must not block.
+    ///
+    /// While nobody listens, a statement costs one comparison more.
+    pub fn on_statement(
+        &self,
+        callback: impl Fn(&StatementEvent<'_>) + Send + Sync + 'static,
+    ) -> StatementSubscription {
+        let log = &self.handle.pool.manager().log;
+        StatementSubscription::new(log, Arc::new(callback))
+    }
+
+    /// Returns the database in the words of OpenTelemetry (`db.system.name`): `postgresql`, `mysql`, `sqlite`, `other_sql`
+    /// for ODBC, or the name of another driver.
+    pub fn system_name(&self) -> &'static str {
+        self.handle.shared.origin.system
+    }
+
+    /// Returns host and port of the server; `None` if there is no server, or several. The host may be the path of a Unix
+    /// socket, without a port.
+    pub fn server(&self) -> Option<(&str, Option<u16>)> {
+        self.handle.shared.origin.server()
+    }
+
+    /// Returns the name of the handle for metrics: that of [`Builder::name`], or the address of the database, without
+    /// credentials.
+    pub fn metrics_name(&self) -> String {
+        let name = self.handle.config.name.clone();
+        name.unwrap_or_else(|| self.handle.pool.manager().template.address())
+    }
+
     /// Returns the settings that the handle was opened with.
     pub fn config(&self) -> &DbConfig {
         &self.handle.config
@@ -411,7 +508,7 @@ impl Db {
     }
 
     /// Closes the handle. Open transactions may finish; every other call fails with [`Kind::Closed`], also on statements
-    /// and connections in use. Idle connections close now, the others when they come back.
+    /// and connections in use. Idle connections close now, the others when they come back. Listeners end.
     ///
     /// # Cancel safety
     ///
@@ -422,10 +519,13 @@ impl Db {
     /// A connection did not close in order. It is gone nevertheless.
     pub async fn close(&self) -> Result<()> {
         self.handle.shared.close();
-        self.handle.pool.close().await.map_err(not_closed)
+        self.handle.hub.close();
+        let closed = self.handle.pool.close().await;
+        self.handle.hub.ended().await;
+        closed.map_err(not_closed)
     }
 
-    /// Closes the handle and waits for the connections in use.
+    /// Closes the handle and waits for the connections in use. Listeners end.
     ///
     /// # Cancel safety
     ///
@@ -436,8 +536,15 @@ impl Db {
     /// Connections were still in use at the deadline; the message names their call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
         self.handle.shared.close();
+        self.handle.hub.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
+        self.handle.hub.ended().await;
         drained.map_err(not_closed)
+    }
+
+    /// Runs a future in the background, on the runtime that the handle lives on.
+    pub(crate) fn spawn_aside(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.handle.shared.runtime.spawn(Box::pin(future));
     }
 
     /// Replaces all present connections in the background: after a server has moved or a password has changed.
@@ -445,17 +552,37 @@ impl Db {
     /// The pool opens the new connections one at a time. Each takes over from an old one that is idle or comes back. Until
     /// then the old ones serve: no call waits for a replacement or fails without one. While the server refuses
     /// connections, the pool tries again with growing pauses. A private in-memory database lives in its one connection,
-    /// which stays.
+    /// which stays. The connection of [`listen`](Db::listen) is replaced at once, and its listeners get a Gap.
     pub fn replace_all(&self) {
         let pool = &self.handle.pool;
         if pool.manager().template.check_poolable().is_ok() {
             pool.replace_all();
         }
+        self.handle.hub.replace();
     }
 }
 
 fn not_closed(error: CloseError<Error>) -> Error {
-    Error::new(Kind::Closed, error.to_string()).because(error)
+    let mut message = "the database handle is closed".to_owned();
+    match error.errors.len() {
+        0 => {}
+        1 => message.push_str(", but 1 connection did not close in order"),
+        some => message.push_str(&format!(", but {some} connections did not close in order")),
+    }
+    match error.still_in_use {
+        0 => {}
+        1 => message.push_str(", but 1 connection was still in use"),
+        some => message.push_str(&format!(", but {some} connections were still in use")),
+    }
+    for holder in &error.left {
+        message.push_str(&format!("; {holder}"));
+    }
+    let closed = Error::new(Kind::Closed, message);
+    match error.errors.into_iter().next() {
+        Some(DestroyError::Failed(why)) => closed.because(why),
+        Some(other) => closed.because(other),
+        None => closed,
+    }
 }
 
 impl fmt::Debug for Db {

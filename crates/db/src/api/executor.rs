@@ -43,22 +43,22 @@ use crate::call::Call;
 /// ```
 #[derive(Clone, Copy)]
 pub struct Executor<'e> {
-    place: Place<'e>,
+    inner: Inner<'e>,
     options: CallOptions,
 }
 
 /// Where the calls of an executor run.
 #[derive(Clone, Copy)]
-enum Place<'e> {
+enum Inner<'e> {
     Db(&'e Db),
     Connection(&'e Connection),
     Transaction(&'e Transaction<'e>),
 }
 
 impl<'e> Executor<'e> {
-    fn new(place: Place<'e>) -> Self {
+    fn new(inner: Inner<'e>) -> Self {
         Executor {
-            place,
+            inner,
             options: CallOptions::new(),
         }
     }
@@ -66,10 +66,10 @@ impl<'e> Executor<'e> {
     #[track_caller]
     #[inline]
     fn call(self) -> Call<'e> {
-        let mut call = match self.place {
-            Place::Db(db) => db.call(),
-            Place::Connection(connection) => connection.call(),
-            Place::Transaction(transaction) => transaction.call(),
+        let mut call = match self.inner {
+            Inner::Db(db) => db.call(),
+            Inner::Connection(connection) => connection.call(),
+            Inner::Transaction(transaction) => transaction.call(),
         };
         call.options = self.options.boxed();
         call
@@ -96,19 +96,19 @@ impl<'e> Executor<'e> {
 
 impl<'e> From<&'e Db> for Executor<'e> {
     fn from(db: &'e Db) -> Self {
-        Executor::new(Place::Db(db))
+        Executor::new(Inner::Db(db))
     }
 }
 
 impl<'e> From<&'e Connection> for Executor<'e> {
     fn from(connection: &'e Connection) -> Self {
-        Executor::new(Place::Connection(connection))
+        Executor::new(Inner::Connection(connection))
     }
 }
 
 impl<'e> From<&'e Transaction<'_>> for Executor<'e> {
     fn from(transaction: &'e Transaction<'_>) -> Self {
-        Executor::new(Place::Transaction(transaction))
+        Executor::new(Inner::Transaction(transaction))
     }
 }
 
@@ -120,13 +120,13 @@ impl<'e> From<&Executor<'e>> for Executor<'e> {
 
 impl fmt::Debug for Executor<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place: &dyn fmt::Debug = match &self.place {
-            Place::Db(db) => db,
-            Place::Connection(connection) => connection,
-            Place::Transaction(transaction) => transaction,
+        let inner: &dyn fmt::Debug = match &self.inner {
+            Inner::Db(db) => db,
+            Inner::Connection(connection) => connection,
+            Inner::Transaction(transaction) => transaction,
         };
         out.debug_struct("Executor")
-            .field("on", place)
+            .field("on", inner)
             .field("options", &self.options)
             .finish()
     }
@@ -178,7 +178,7 @@ impl CallOptions {
         self
     }
 
-    /// Neither keeps the statement prepared nor uses one that is kept: for a statement that runs once and should not
+    /// Runs the statement without the cache of prepared statements: for one that runs once and should not
     /// evict others. Default: kept. `exec_many` and `prepare` ignore it: they prepare their statement in any case.
     ///
     /// SQLite runs such a statement on the connection's thread, never inline.

@@ -9,13 +9,12 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::api::closure::Failed;
 use crate::api::db::Binding;
 use crate::api::transaction::{self, LevelGuard};
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{AfterCommit, Bound};
 use crate::call::{Call, Target};
-use crate::coroutine::{Frame, InFrame, Seen};
+use crate::coroutine::{CallContext, Frame};
 use crate::driver::BoxFuture;
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::DbId;
@@ -26,7 +25,7 @@ pub(crate) struct Lazy {
     handle: Arc<Handle>,
     outside: bool,
     /// The frame that the closure was run in.
-    seen: Seen,
+    context: CallContext,
     site: &'static Location<'static>,
     options: TransactionOptions,
     /// The level around it, if there was one when the closure was run.
@@ -58,14 +57,14 @@ impl Lazy {
         };
         let level_around = || {
             let bound = call.lookup()?;
-            let serial = bound.level_around(call.seen.frame()?)?;
+            let serial = bound.level_around(call.context.frame()?)?;
             Some((Arc::downgrade(&bound), serial))
         };
         Some(Arc::new(Lazy {
             outer: level_around(),
             handle: Arc::clone(handle),
             outside,
-            seen: call.seen.clone(),
+            context: call.context.clone(),
             site: call.site,
             options,
             opening: tokio::sync::Mutex::new(()),
@@ -169,7 +168,7 @@ impl Lazy {
                 false => Target::Ambient(&self.handle),
                 true => Target::Outside(&self.handle),
             },
-            seen: self.seen.clone(),
+            context: self.context.clone(),
             site: self.site,
             options: None,
         }
@@ -206,7 +205,7 @@ impl Lazy {
 impl Call<'_> {
     /// Returns the innermost lazy transaction around the call, if it has not begun.
     pub(crate) fn lazy_around(&self) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
-        let frame = self.seen.frame()?;
+        let frame = self.context.frame()?;
         match &self.target {
             Target::Ambient(handle) => frame.lazy(handle.shared.id),
             Target::Outside(handle) => frame.lazy_outside(handle.shared.id),
@@ -233,15 +232,19 @@ impl Call<'_> {
 }
 
 /// Ends a lazy transaction. Dropping it rolls back.
-struct Ending(Arc<Lazy>);
+pub(crate) struct Ending(Arc<Lazy>);
 
 impl Ending {
+    pub(crate) fn of(lazy: Arc<Lazy>) -> Self {
+        Ending(lazy)
+    }
+
     /// Ends the transaction and returns its last state.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.0.state(), State::Over)
     }
 
-    async fn commit(self, call: &Call<'_>) -> Result<()> {
+    pub(crate) async fn commit(self, call: &Call<'_>) -> Result<()> {
         match self.take() {
             State::Untouched(_) if self.0.has_lost_outer() => Err(call.too_late()),
             State::Untouched(callbacks) => {
@@ -257,7 +260,7 @@ impl Ending {
     }
 
     /// Rolls back. Returns the error of the BEGIN if the transaction could not begin.
-    async fn roll_back(self, call: &Call<'_>) -> Result<()> {
+    pub(crate) async fn roll_back(self, call: &Call<'_>) -> Result<()> {
         match self.take() {
             State::Open(guard) => {
                 // If the rollback fails the connection is closed, which rolls back, too.
@@ -275,43 +278,4 @@ impl Drop for Ending {
         // Outside of the lock: a level rolls back, and callbacks are user code.
         drop(self.take());
     }
-}
-
-/// Runs a closure in a transaction that begins with its first statement.
-///
-/// # Cancel safety
-///
-/// Dropped, everything is rolled back before the connection is used again.
-pub(crate) async fn run<T, E, F>(call: &Call<'_>, lazy: Arc<Lazy>, body: F) -> Result<T, Failed<E>>
-where
-    E: From<Error>,
-    F: AsyncFnOnce() -> Result<T, E>,
-{
-    let outside_of = lazy.outside.then_some(lazy.handle.shared.id);
-    let frame = Frame::lazily_inside(call.seen.frame(), outside_of, Arc::clone(&lazy));
-    let inside = Arc::clone(&frame);
-    InFrame::new(frame, async move {
-        let ending = Ending(lazy);
-        let result = body().await;
-        if inside.is_over() {
-            // The closure was carried out of its coroutine, which has ended.
-            let _ = ending.roll_back(call).await;
-            return Err(call.named(None, call.too_late()).into());
-        }
-        match result {
-            Ok(value) => {
-                let committed = ending.commit(call).await;
-                call.ended(None, committed)?;
-                Ok(value)
-            }
-            Err(error) => {
-                let failed = Failed::in_body(error, &inside);
-                // If the transaction could not begin, that is the cause of the closure's error.
-                let rolled_back = ending.roll_back(call).await;
-                rolled_back.map_err(|error| call.named(None, error))?;
-                Err(failed)
-            }
-        }
-    })
-    .await
 }

@@ -12,6 +12,9 @@ macro_rules! sql_methods {
         }
     };
     ($here:literal, ($($receiver:tt)+), $self:ident, $($outlives:tt)*) => {
+        #[cfg(feature = "postgres")]
+        $crate::api::copy::copy_methods!($here, ($($receiver)+), $self, $($outlives)*);
+
         /// Runs SQL and returns the number of rows it changed. Discards rows that the SQL returns.
         #[doc = $here]
         ///
@@ -38,29 +41,93 @@ macro_rules! sql_methods {
             $self.call().exec(sql, params.into_params())
         }
 
-        /// Runs one statement with many sets of parameters, in as few round trips as the driver can, and returns the
-        /// sum of the rows they changed.
+        /// Runs one statement with each set of parameters, in order, and returns the sum of the rows they changed.
         #[doc = $here]
+        ///
+        /// The sets are taken from the iterator in chunks of at most 8,192 sets and about 1 MiB while earlier ones are
+        /// already written, so an input of any length needs little memory. See the guide on
+        /// [bulk loading](crate::guide::bulk_loading).
+        ///
+        /// All sets take effect, or none, on every driver. Outside of a transaction, the call is a transaction of its own.
+        /// In a transaction, a call that fails dooms it ([`Kind::Doomed`](crate::Kind::Doomed)): it can only be rolled
+        /// back. To go on after such an error, put the call into a nested transaction. Tables without transactions, such
+        /// as MyISAM's, keep the sets before the failed one.
+        ///
+        /// The iterator runs between the chunks, while the connection is held. It should not use the same `Db`: whether
+        /// such a call belongs to the transaction depends on the number of sets.
         ///
         /// # Cancel safety
         ///
-        /// As `exec`.
+        /// Dropped, the running statement is cancelled and the call's transaction rolled back, also if the iterator panics.
+        /// A transaction around it can only be rolled back.
         ///
         /// # Errors
         ///
-        /// As `exec`. The first error ends the call.
+        /// As `exec`. The first error ends the call; [`Error::set_index`](crate::Error::set_index) is the index of the
+        /// failed set, counted from 0.
         #[track_caller]
         #[inline(always)]
-        pub fn exec_many<'a, P: $crate::IntoParams<'a>>(
+        pub fn exec_many<'a, P: $crate::IntoParams<'a> + 'a>(
             $($receiver)+,
             sql: &'a str,
-            sets: impl IntoIterator<Item = P>,
+            sets: impl IntoIterator<Item = P, IntoIter: Send + 'a>,
         ) -> impl Future<Output = $crate::Result<$crate::Outcome>> + Send + 'a
         where
             $($outlives)*
         {
-            let sets = sets.into_iter().map(P::into_params).collect();
-            $self.call().exec_many(sql, sets)
+            $self.call().exec_many(sql, $crate::call::many::Sets::of_iterator(sets))
+        }
+
+        /// Runs one statement with each set of parameters of a stream, in order, and returns the sum of the rows they changed.
+        #[doc = $here]
+        ///
+        /// As `exec_many`. An error of the stream ends the call like the error of a set. The call waits for the stream between
+        /// the chunks and holds its connection meanwhile, except before the first chunk.
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec_many`.
+        ///
+        /// # Errors
+        ///
+        /// As `exec_many`, and those of the stream.
+        #[track_caller]
+        #[inline(always)]
+        pub fn exec_many_stream<'a, P: $crate::IntoParams<'a> + 'a>(
+            $($receiver)+,
+            sql: &'a str,
+            sets: impl ::futures_core::Stream<Item = $crate::Result<P>> + Send + 'a,
+        ) -> impl Future<Output = $crate::Result<$crate::Outcome>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().exec_many(sql, $crate::call::many::Sets::of_stream(sets))
+        }
+
+        /// Runs one statement with each set of parameters and returns the rows of all of them, in the order of the sets: for
+        /// `INSERT … RETURNING`.
+        #[doc = $here]
+        ///
+        /// As `exec_many`, but all rows are kept in memory.
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec_many`.
+        ///
+        /// # Errors
+        ///
+        /// As `exec_many`.
+        #[track_caller]
+        #[inline(always)]
+        pub fn query_many<'a, P: $crate::IntoParams<'a> + 'a>(
+            $($receiver)+,
+            sql: &'a str,
+            sets: impl IntoIterator<Item = P, IntoIter: Send + 'a>,
+        ) -> impl Future<Output = $crate::Result<Vec<$crate::Row>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().query_many(sql, $crate::call::many::Sets::of_iterator(sets))
         }
 
         /// Runs a query and returns all its rows.

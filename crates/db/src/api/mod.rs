@@ -3,7 +3,10 @@
 pub(crate) mod builder;
 pub(crate) mod closure;
 pub(crate) mod connection;
+#[cfg(feature = "postgres")]
+pub(crate) mod copy;
 pub(crate) mod db;
+pub(crate) mod exchange;
 pub(crate) mod executor;
 pub(crate) mod lazy;
 pub(crate) mod methods;

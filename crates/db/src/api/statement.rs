@@ -4,16 +4,20 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
+use futures_core::Stream;
+
 use crate::api::executor::CallOptions;
 use crate::api::stream::RowStream;
-use crate::binding::{PinGuard, PinKind, Position};
+use crate::binding::{Caller, PinGuard, PinKind};
+use crate::call::many::Sets;
 use crate::call::op::Prepare;
 use crate::call::route::Route;
+use crate::call::trace::{self, Traced};
 use crate::call::{Call, Hold, Target};
-use crate::coroutine::seen;
+use crate::coroutine::call_context;
 use crate::driver::{Outcome, Prepared};
 use crate::sql::Class;
-use crate::types::params::{IntoParams, Params};
+use crate::types::params::IntoParams;
 use crate::types::row::{Column, Row};
 use crate::{DeserializeOwned, Result};
 
@@ -26,7 +30,7 @@ pub struct Statement {
     pin: PinGuard,
     /// Where its calls run, if it was prepared by a transaction or a connection. Otherwise each call runs in the
     /// frame that makes it.
-    position: Option<Position>,
+    caller: Option<Caller>,
     sql: String,
     prepared: Prepared,
     /// The options that it was prepared with: the tag is part of the driver's cache key.
@@ -36,7 +40,8 @@ pub struct Statement {
 impl Call<'_> {
     /// Prepares a statement and pins the connection.
     pub(crate) async fn prepare(self, sql: &str) -> Result<Statement> {
-        let done = self.prepare_text(sql).await;
+        let span = trace::statement_span(self.shared(), self.site, sql);
+        let done = Traced::new(span, self.prepare_text(sql), trace::record_result).await;
         self.ended(Some(sql), done)
     }
 
@@ -48,18 +53,18 @@ impl Call<'_> {
     pub(crate) async fn statement_place(&self) -> Result<Route> {
         let pin = self.pinned(PinKind::Statement).await?;
         // A cancel from here on drops the pin, which gives back a connection that was taken for the statement.
-        let turn = pin.bound().turn(&self.position(), self.site).await?;
+        let turn = pin.bound().turn(&self.caller(), self.site).await?;
         Ok(Route::pinned_turn(turn, pin))
     }
 
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
         self.check_here()?;
-        let plan = self.plan(sql)?;
-        let mut prepare = Prepare(plan.sql());
+        let scan = self.cached_scan(sql)?;
+        let mut prepare = Prepare(scan.sql(), sql);
         // SQLite runs some pragmas when it prepares them.
         let class = Class {
-            touches_session: plan.class.touches_session,
-            survives_reset: plan.class.survives_reset,
+            touches_session: scan.class.touches_session,
+            survives_reset: scan.class.survives_reset,
             ..Class::NO_SQL
         };
         let (route, prepared) = self.send(Hold::Statement, &class, &mut prepare).await?;
@@ -69,8 +74,8 @@ impl Call<'_> {
         drop(turn);
         Ok(Statement {
             pin,
-            position: match &self.target {
-                Target::Bound(_, position) => Some(position.clone()),
+            caller: match &self.target {
+                Target::Bound(_, caller) => Some(caller.clone()),
                 _ => None,
             },
             sql: sql.to_owned(),
@@ -78,7 +83,7 @@ impl Call<'_> {
                 no_cache: false,
                 ..self.options.as_deref().copied().unwrap_or_default()
             },
-            prepared: plan.located(prepared)?,
+            prepared: scan.located(prepared)?,
         })
     }
 }
@@ -86,12 +91,12 @@ impl Call<'_> {
 impl Statement {
     #[track_caller]
     fn call(&self) -> Call<'_> {
-        let seen = seen();
-        let position = self.position.clone();
-        let position = position.unwrap_or_else(|| Position::Frame(seen.frame().cloned()));
+        let context = call_context();
+        let caller = self.caller.clone();
+        let caller = caller.unwrap_or_else(|| Caller::Frame(context.frame().cloned()));
         Call {
-            target: Target::Bound(self.pin.bound(), position),
-            seen,
+            target: Target::Bound(self.pin.bound(), caller),
+            context,
             site: Location::caller(),
             options: self.options.boxed(),
         }
@@ -130,22 +135,57 @@ impl Statement {
         self.call().exec(&self.sql, params.into_params())
     }
 
-    /// Runs it with many sets of parameters and returns the sum of the rows they changed.
+    /// Runs it with each set of parameters and returns the sum of the rows they changed: see
+    /// [`Db::exec_many`](crate::Db::exec_many).
     ///
     /// # Cancel safety
     ///
-    /// As [`exec`](Statement::exec).
+    /// As [`Db::exec_many`](crate::Db::exec_many).
     ///
     /// # Errors
     ///
-    /// As [`exec`](Statement::exec).
+    /// As [`Db::exec_many`](crate::Db::exec_many).
     #[track_caller]
-    pub fn exec_many<'a, P: IntoParams<'a>>(
+    pub fn exec_many<'a, P: IntoParams<'a> + 'a>(
         &'a self,
-        sets: impl IntoIterator<Item = P>,
+        sets: impl IntoIterator<Item = P, IntoIter: Send + 'a>,
     ) -> impl Future<Output = Result<Outcome>> + Send + 'a {
-        let sets: Result<Vec<Params<'a>>> = sets.into_iter().map(P::into_params).collect();
-        self.call().exec_many(&self.sql, sets)
+        self.call().exec_many(&self.sql, Sets::of_iterator(sets))
+    }
+
+    /// Runs it with each set of parameters of a stream: see [`Db::exec_many_stream`](crate::Db::exec_many_stream).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Db::exec_many`](crate::Db::exec_many).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::exec_many_stream`](crate::Db::exec_many_stream).
+    #[track_caller]
+    pub fn exec_many_stream<'a, P: IntoParams<'a> + 'a>(
+        &'a self,
+        sets: impl Stream<Item = Result<P>> + Send + 'a,
+    ) -> impl Future<Output = Result<Outcome>> + Send + 'a {
+        self.call().exec_many(&self.sql, Sets::of_stream(sets))
+    }
+
+    /// Runs it with each set of parameters and returns the rows of all of them: see
+    /// [`Db::query_many`](crate::Db::query_many).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Db::exec_many`](crate::Db::exec_many).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::exec_many`](crate::Db::exec_many).
+    #[track_caller]
+    pub fn query_many<'a, P: IntoParams<'a> + 'a>(
+        &'a self,
+        sets: impl IntoIterator<Item = P, IntoIter: Send + 'a>,
+    ) -> impl Future<Output = Result<Vec<Row>>> + Send + 'a {
+        self.call().query_many(&self.sql, Sets::of_iterator(sets))
     }
 
     /// Runs it and returns all its rows.

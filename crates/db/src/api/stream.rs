@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use crate::binding::Control;
+use crate::api::exchange::Exchange;
 use crate::call::op::StartStream;
 use crate::call::route::Purpose;
 use crate::call::route::{Route, left_open};
+use crate::call::trace::{self, OpenSpan, Traced};
 use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
-use crate::sql::{Class, Plan};
+use crate::sql::Class;
 use crate::types::row::Row;
 use crate::{Error, Result};
 
@@ -54,13 +54,10 @@ pub struct RowStream<T = Row> {
 
 /// The rows of a stream as the driver gives them.
 struct Rows {
-    /// `None` after the last row or an error.
-    route: Option<Route>,
+    exchange: Exchange,
     columns: Arc<Columns>,
     ready: VecDeque<Row>,
-    /// Of the call that has started it, for errors.
-    plan: Arc<Plan>,
-    site: &'static Location<'static>,
+    span: OpenSpan,
 }
 
 impl Call<'_> {
@@ -71,25 +68,40 @@ impl Call<'_> {
         params: Given<'_>,
         read: fn(Row) -> Result<T>,
     ) -> Result<RowStream<T>> {
-        let started = self.start_stream(sql, params).await;
-        let started = self.ended(Some(sql), started);
-        started.map(|rows| RowStream { rows, read })
+        let span = trace::statement_span(self.shared(), self.site, sql);
+        let open = OpenSpan::new(&span);
+        let started = Traced::new(span, self.start_stream(sql, params), |span, started| {
+            // The span of a stream that has started ends with the stream.
+            if let Err(error) = started {
+                trace::record_error(span, error);
+            }
+        });
+        let started = self.ended(Some(sql), started.await);
+        match started {
+            Ok(mut rows) => {
+                rows.span = open;
+                Ok(RowStream { rows, read })
+            }
+            Err(error) => {
+                open.forget();
+                Err(error)
+            }
+        }
     }
 
     async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<Rows> {
         let text = self.text(sql, params)?;
         let class = text.class();
-        let mut start = StartStream(text.request(self, true));
+        let mut start = StartStream(text.request(self, true), Some(&text.scan));
         let (mut route, started) = self.send(Hold::Stream, class, &mut start).await?;
         match started {
             Ok(columns) => {
-                route.link().start_stream(class);
+                route.connection().start_stream(class);
                 Ok(Rows {
-                    route: Some(route),
+                    exchange: Exchange::new(route, &text.scan, self.site),
                     columns,
                     ready: VecDeque::new(),
-                    plan: Arc::clone(&text.plan),
-                    site: self.site,
+                    span: OpenSpan::none(),
                 })
             }
             Err(error) => {
@@ -147,10 +159,10 @@ impl<T> RowStream<T> {
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>>> {
         match ready!(self.rows.poll_row(cx)) {
-            Ok(Some(row)) => Poll::Ready((self.read)(row).map(Some).map_err(|mut error| {
-                self.rows.plan.set_call(&mut error, self.rows.site);
-                error
-            })),
+            Ok(Some(row)) => {
+                let read = (self.read)(row).map(Some);
+                Poll::Ready(read.map_err(|error| self.rows.exchange.named(error)))
+            }
             Ok(None) => Poll::Ready(Ok(None)),
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -161,56 +173,29 @@ impl Rows {
     fn poll_row(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Row>>> {
         loop {
             if let Some(row) = self.ready.pop_front() {
+                self.span.count_row();
                 return Poll::Ready(Ok(Some(row)));
             }
-            let Some(route) = &mut self.route else {
-                return Poll::Ready(Ok(None));
+            let connection = match self.exchange.connection() {
+                Ok(Some(connection)) => connection,
+                Ok(None) => return Poll::Ready(Ok(None)),
+                Err(lost) => {
+                    self.span.end(Err(&lost));
+                    return Poll::Ready(Err(lost));
+                }
             };
-            if let Route::ConnectionTurn(turn, _) = route
-                && let Some(mut lost) = turn.bound().why_lost()
-            {
-                // The next user of the connection settles what is left of the stream.
-                self.route = None;
-                self.plan.set_call(&mut lost, self.site);
-                return Poll::Ready(Err(lost));
-            }
-            match ready!(route.link().driver().poll_batch(cx)) {
+            match ready!(connection.driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
-                Ok(None) => self.end(true),
-                Err(error) => return Poll::Ready(Err(self.fail(error))),
+                Ok(None) => {
+                    self.exchange.end(true);
+                    self.span.end(Ok("ok"));
+                }
+                Err(error) => {
+                    let error = self.exchange.fail(error);
+                    self.span.end(Err(&error));
+                    return Poll::Ready(Err(error));
+                }
             }
-        }
-    }
-
-    /// Ends with an error, which names the call that has started the stream.
-    #[cold]
-    fn fail(&mut self, mut error: Error) -> Error {
-        let bound = match &self.route {
-            Some(Route::ConnectionTurn(turn, _)) => Some(Arc::clone(turn.bound())),
-            _ => None,
-        };
-        self.end(false);
-        self.plan.relocate(&mut error);
-        self.plan.set_call(&mut error, self.site);
-        if let Some(bound) = bound {
-            bound.explain_abort(&mut error);
-        }
-        error
-    }
-
-    /// Gives the connection back after the last row or an error.
-    fn end(&mut self, succeeded: bool) {
-        let Some(mut route) = self.route.take() else {
-            return;
-        };
-        let control = route.link().stream().copied();
-        let control = control.and_then(|class| Control::of(&class, succeeded));
-        route.link().end_stream();
-        if !succeeded {
-            route.link().note_error();
-        }
-        if let Route::ConnectionTurn(turn, _) = &mut route {
-            turn.observe(Some(self.site), control);
         }
     }
 }
@@ -228,7 +213,7 @@ impl<T> fmt::Debug for RowStream<T> {
         out.debug_struct("RowStream")
             .field("columns", &self.rows.columns)
             .field("ready", &self.rows.ready.len())
-            .field("ended", &self.rows.route.is_none())
+            .field("ended", &self.rows.exchange.is_over())
             .finish()
     }
 }

@@ -7,15 +7,16 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::api::methods::sql_methods;
 use crate::api::transaction_options::TransactionOptions;
-use crate::binding::{
-    self, AfterCommit, Bound, ConnectionTurn, Level, PinGuard, PinKind, Position,
-};
+use crate::binding::{self, AfterCommit, Bound, Caller, ConnectionTurn, Level, PinGuard, PinKind};
 use crate::call::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::call::route::Purpose;
+use crate::call::trace::{self, OpenSpan};
 use crate::call::{Call, Target};
-use crate::coroutine::{Frame, seen};
+use crate::coroutine::{Frame, call_context};
 use crate::driver::{Begin, CommitOutcome, Savepoint, Status};
 use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
@@ -51,18 +52,18 @@ async fn try_open(
 ) -> Result<LevelGuard> {
     let (site, begin) = (call.site, options.begin);
     let bound = pin_for_level(call, frame, begin).await?;
-    let (position, level_frame) = match &call.target {
-        Target::Bound(_, position) => (position.clone(), None),
+    let (caller, level_frame) = match &call.target {
+        Target::Bound(_, caller) => (caller.clone(), None),
         _ => (
-            Position::Frame(Some(Arc::clone(frame))),
+            Caller::Frame(Some(Arc::clone(frame))),
             Some(Arc::clone(frame)),
         ),
     };
     // A cancel from here on gives the turn back unsettled and drops the pin; the pool's hook rolls back what may
     // have begun.
-    let mut turn = bound.bound().turn(&position, site).await?;
+    let mut turn = bound.bound().turn(&caller, site).await?;
     // A transaction whose BEGIN has not been sent begins on another connection.
-    if turn.link().is_broken() && turn.bound().unsent_begin().is_none() {
+    if turn.connection().is_broken() && turn.bound().unsent_begin().is_none() {
         let message = "the server closed the connection while it rested";
         let lost = Error::new(Kind::ConnectionLost, message);
         return Err(lost.never_sent());
@@ -75,7 +76,7 @@ async fn try_open(
         set_savepoint(call, &mut turn, &mut level, begin).await?;
     } else {
         level.begin = begin;
-        level.begun = !turn.link().driver().begins_lazily();
+        level.begun = !turn.connection().driver().begins_lazily();
         if level.begun {
             // A BEGIN that exceeds the limit counts as cancelled.
             let limit = turn.bound().shared().statement_limit();
@@ -93,6 +94,7 @@ async fn try_open(
         bound: Arc::clone(turn.bound()),
         serial,
         armed: true,
+        held: false,
     };
     drop(turn);
     if guarded {
@@ -163,12 +165,26 @@ pub(crate) struct LevelGuard {
     bound: Arc<Bound>,
     serial: u64,
     armed: bool,
+    /// The program holds the guard, and neither commits nor rolls back yet.
+    held: bool,
 }
 
 impl Drop for LevelGuard {
     fn drop(&mut self) {
-        if self.armed {
-            self.bound.abandon(self.serial);
+        if !self.armed {
+            return;
+        }
+        let forgotten = match self.held {
+            true => self.bound.forgotten(self.serial),
+            false => None,
+        };
+        self.bound.abandon(self.serial);
+        if let Some(site) = forgotten {
+            tracing::warn!(
+                begun_at = %site,
+                "a transaction that has written was dropped without commit() or rollback(), and is rolled back: \
+                 call commit() to keep what it wrote, or rollback() if this is intended"
+            );
         }
     }
 }
@@ -184,7 +200,7 @@ impl LevelGuard {
     /// unknown.
     async fn last_turn(&self, site: &'static Location<'static>) -> Result<ConnectionTurn> {
         self.bound.abandon_above(self.serial);
-        let turn = self.bound.turn(&Position::Ending(self.serial), site).await;
+        let turn = self.bound.turn(&Caller::Ending(self.serial), site).await;
         turn.map_err(|error| self.bound.why_lost().unwrap_or(error))
     }
 
@@ -242,20 +258,20 @@ impl LevelGuard {
                                transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
-            Err(error) if turn.link().is_broken() && error.was_never_sent() => {
+            Err(error) if turn.connection().is_broken() && error.was_never_sent() => {
                 self.over(turn);
                 let message = "the connection was lost before the commit was sent, so the \
                                transaction was rolled back";
                 Err(error.wrapped(Kind::TransactionLost, message))
             }
-            Err(error) if turn.link().is_broken() => {
+            Err(error) if turn.connection().is_broken() => {
                 self.over(turn);
                 let message = "the connection was lost during the commit: whether the \
                                transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
             Err(error) => {
-                if turn.link().status() != Status::Idle {
+                if turn.connection().status() != Status::Idle {
                     // The server refused, and the transaction is still open.
                     let undone = turn.send(&Rollback, site, self.cleanup_time()).await;
                     if undone.is_err() {
@@ -290,7 +306,7 @@ impl LevelGuard {
     ) -> Result<()> {
         let (begun, savepoint) = self.bound.shape(self.serial);
         let mut done = Ok(());
-        if begun && turn.link().status() != Status::Idle {
+        if begun && turn.connection().status() != Status::Idle {
             self.bound.set_ending(self.serial, Some(site));
             let limit = self.cleanup_time();
             done = match &savepoint {
@@ -345,7 +361,7 @@ pub(crate) fn after_commit(call: &Call<'_>, callback: AfterCommit) {
     if let Some((_, lazy)) = call.lazy_around() {
         callback = callback.or_else(|callback| lazy.after_commit(callback));
     }
-    if let Some(frame) = call.seen.frame()
+    if let Some(frame) = call.context.frame()
         && let Some(bound) = call.lookup()
     {
         callback = callback.or_else(|callback| bound.after_commit_from(frame, callback));
@@ -364,11 +380,15 @@ pub(crate) fn run_callback(callback: AfterCommit) {
 
 /// A transaction guard. Dropping it rolls back.
 ///
+/// If a guard is dropped after calls that wrote, and neither a failed call nor a panic nor a cancel explains it, the log gets a
+/// warning with the line that began the transaction. Call [`rollback`](Transaction::rollback) where you mean it.
+///
 /// A transaction that [`Db::begin`](crate::Db::begin) began is ambient: while the guard lives, all calls of its coroutine on
 /// the `Db` run in it. The guard's own methods run in exactly this transaction, from any task.
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction<'t> {
     guard: LevelGuard,
+    span: OpenSpan,
     /// A savepoint borrows the transaction that it is in.
     _around: PhantomData<&'t mut ()>,
 }
@@ -378,19 +398,30 @@ pub(crate) async fn begin(
     options: TransactionOptions,
 ) -> Result<Transaction<'static>> {
     call.check_here().map_err(|error| call.named(None, error))?;
-    let guard = match (&call.target, call.owner()) {
-        (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
-        (_, Some(frame)) => open(call, frame, options, true).await,
-        (_, None) => {
-            let message = "begin() needs a coroutine around it, to roll back what is left when \
+    let span = trace::transaction_span(call.shared(), call.site);
+    let open_span = OpenSpan::new(&span);
+    let open = async {
+        match (&call.target, call.owner()) {
+            (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
+            (_, Some(frame)) => open(call, frame, options, true).await,
+            (_, None) => {
+                let message = "begin() needs a coroutine around it, to roll back what is left when \
                            that ends: use db.transaction(..), run the code in cenote::scope(..) or \
                            cenote::spawn(..), or take a connection with db.connection()";
-            Err(Error::new(Kind::NoCoroutine, message))
+                Err(Error::new(Kind::NoCoroutine, message))
+            }
         }
     };
-    let guard = call.ended(None, guard)?;
+    let opened = open.instrument(span).await;
+    let mut span = open_span;
+    if let Err(error) = &opened {
+        span.end(Err(error));
+    }
+    let mut guard = call.ended(None, opened)?;
+    guard.held = true;
     Ok(Transaction {
         guard,
+        span,
         _around: PhantomData,
     })
 }
@@ -398,13 +429,13 @@ pub(crate) async fn begin(
 impl Transaction<'_> {
     #[track_caller]
     pub(crate) fn call(&self) -> Call<'_> {
-        let here = seen();
+        let here = call_context();
         Call {
             target: Target::Bound(
                 &self.guard.bound,
-                Position::Level(self.guard.serial, here.frame().cloned()),
+                Caller::Level(self.guard.serial, here.frame().cloned()),
             ),
-            seen: here,
+            context: here,
             site: Location::caller(),
             options: None,
         }
@@ -423,10 +454,12 @@ impl Transaction<'_> {
     /// [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`], [`Kind::TransactionLost`], or an error of the
     /// database. The transaction has ended in any case.
     #[track_caller]
-    pub fn commit(self) -> impl Future<Output = Result<()>> + Send {
+    pub fn commit(mut self) -> impl Future<Output = Result<()>> + Send {
         let site = Location::caller();
+        self.guard.held = false;
         async move {
             let committed = self.guard.commit(site).await;
+            self.span.end(committed.as_ref().map(|()| "committed"));
             committed.map_err(|error| error.in_call(site, None))
         }
     }
@@ -442,10 +475,12 @@ impl Transaction<'_> {
     ///
     /// The server did not answer. Then the connection is closed, which rolls back, too.
     #[track_caller]
-    pub fn rollback(self) -> impl Future<Output = Result<()>> + Send {
+    pub fn rollback(mut self) -> impl Future<Output = Result<()>> + Send {
         let site = Location::caller();
+        self.guard.held = false;
         async move {
             let rolled_back = self.guard.roll_back(site).await;
+            self.span.end(rolled_back.as_ref().map(|()| "rolled_back"));
             rolled_back.map_err(|error| error.in_call(site, None))
         }
     }
@@ -464,10 +499,16 @@ impl Transaction<'_> {
         let serial = self.guard.serial;
         let call = self.call();
         async move {
-            let opened = open_in(&call, serial).await;
+            let span = trace::transaction_span(call.shared(), call.site);
+            let mut open_span = OpenSpan::new(&span);
+            let opened = open_in(&call, serial).instrument(span).await;
+            if let Err(error) = &opened {
+                open_span.end(Err(error));
+            }
             let guard = call.ended(None, opened)?;
             Ok(Transaction {
                 guard,
+                span: open_span,
                 _around: PhantomData,
             })
         }
@@ -482,11 +523,11 @@ impl Transaction<'_> {
 
 /// Opens a savepoint in this level, in the level's frame.
 async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
-    let Target::Bound(bound, position) = &call.target else {
+    let Target::Bound(bound, caller) = &call.target else {
         unreachable!("a transaction's calls are bound");
     };
     call.begin_around().await?;
-    let mut turn = bound.turn(position, call.site).await?;
+    let mut turn = bound.turn(caller, call.site).await?;
     let frame = bound.frame_of(serial);
     let mut level = Level::new(frame, call.site);
     level.borrows = Some(serial);
@@ -497,6 +538,7 @@ async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
         bound: Arc::clone(bound),
         serial,
         armed: true,
+        held: true,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::api::closure;
+use crate::api::closure::{self, Retries, attempt, in_transaction};
 use crate::api::connection::Connection;
 use crate::api::db::Db;
 use crate::api::transaction::{self, Transaction};
@@ -15,10 +15,11 @@ const RETRIES: u32 = 3;
 
 /// How a transaction is run.
 ///
-/// [`Db::transaction_options`] and [`Connection::transaction_options`] return the default options with the place to
-/// run at: set what you need and call [`run`](TransactionOptions::run), [`try_run`](TransactionOptions::try_run),
-/// [`retry`](TransactionOptions::retry) or [`begin`](TransactionOptions::begin). Options made by
-/// [`new`](TransactionOptions::new) are a value that you can keep; [`on`](TransactionOptions::on) adds the database.
+/// [`Db::transaction_options`] and [`Connection::transaction_options`] return the default options for that database or
+/// connection. Change them, then call [`run`](TransactionOptions::run), [`try_run`](TransactionOptions::try_run),
+/// [`retry`](TransactionOptions::retry) or [`begin`](TransactionOptions::begin). Options from
+/// [`new`](TransactionOptions::new) belong to no database and can be stored; [`on`](TransactionOptions::on) selects the
+/// database for one transaction.
 ///
 /// # Examples
 ///
@@ -160,7 +161,8 @@ impl<'a> TransactionOptions<&'a Db> {
     where
         F: AsyncFnOnce() -> Result<T> + 'a,
     {
-        self.try_run(body)
+        let (db, options) = self.split();
+        in_transaction!(db.call(), options, body)
     }
 
     /// Runs a closure in a transaction with these options, with an error type of yours: see [`Db::try_transaction`].
@@ -179,8 +181,7 @@ impl<'a> TransactionOptions<&'a Db> {
         F: AsyncFnOnce() -> Result<T, E> + 'a,
     {
         let (db, options) = self.split();
-        let call = db.call();
-        async move { closure::run(&call, options, body).await }
+        in_transaction!(db.call(), options, body)
     }
 
     /// Runs a closure in a transaction, and repeats both with growing pauses while they fail in a way that a repetition
@@ -205,7 +206,20 @@ impl<'a> TransactionOptions<&'a Db> {
     {
         let (db, options) = self.split();
         let call = db.call();
-        async move { closure::retry(&call, options, body).await }
+        async move {
+            let mut retries = Retries::new(&call, options);
+            loop {
+                let body = body.clone();
+                let failed = match attempt!(&call, options, body) {
+                    Ok(value) => return Ok(value),
+                    Err(failed) => failed,
+                };
+                let Some(pause) = retries.after(&failed) else {
+                    return Err(failed.error);
+                };
+                closure::sleep(&call, pause).await;
+            }
+        }
     }
 
     /// Begins a transaction with these options: see [`Db::begin`].

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use cenote_pool::OwnedLease;
 
-use super::level::{AfterCommit, Level};
+use super::level::{AfterCommit, Doom, Level};
 use super::limits::watch;
-use super::release::PinKind;
+use super::pins::PinKind;
 use super::state::{Deferred, LostSession, Seat, State};
-use super::turn::{Position, doomed};
+use super::turn::Caller;
 use crate::Error;
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
@@ -223,6 +223,11 @@ impl Bound {
         state.lost.get_or_insert(error).clone()
     }
 
+    /// Dooms the innermost level: the `exec_many` at this line failed in it, perhaps after some of its sets.
+    pub(crate) fn doom_half_done(&self, site: &'static Location<'static>) {
+        self.state().doom_by(Doom::HalfDone(site));
+    }
+
     /// Returns why the transaction cannot be committed, if it cannot.
     pub(crate) fn why_not_commit(&self) -> Option<Error> {
         if self.time_left() == Some(Duration::ZERO) {
@@ -230,7 +235,7 @@ impl Bound {
         }
         let state = self.state();
         let doomed_by = state.levels.iter().find_map(|level| level.doomed_by);
-        state.lost.clone().or_else(|| doomed_by.map(doomed))
+        state.lost.clone().or_else(|| doomed_by.map(Doom::error))
     }
 
     /// Takes the callbacks of a committed level: they wait for the level around it. Returns them, to be run, if there is
@@ -252,7 +257,7 @@ impl Bound {
             [level] if level.raw => level.doomed_by,
             _ => return None,
         };
-        let wrong = state.lost.take().or_else(|| doomed_by.map(doomed))?;
+        let wrong = state.lost.take().or_else(|| doomed_by.map(Doom::error))?;
         let mut after = Deferred::default();
         state.end_levels(0, &mut after);
         after.absorb(state.release_if_free());
@@ -418,6 +423,20 @@ impl Bound {
         self.follow(after);
     }
 
+    /// Returns where a level was begun that has written and that nothing keeps from a commit: no failed call, no panic and no
+    /// cancel.
+    pub(crate) fn forgotten(&self, serial: u64) -> Option<&'static Location<'static>> {
+        let state = self.state();
+        let levels = &state.levels[state.depth_of(serial)?..];
+        let is_cancelled = |level: &Level| level.frame.as_ref().is_some_and(Frame::is_cancelled);
+        let is_well = |level: &Level| level.could_commit() && !is_cancelled(level);
+        let is_forgotten = state.lost.is_none()
+            && !std::thread::panicking()
+            && levels.iter().any(|level| level.wrote)
+            && levels.iter().all(is_well);
+        is_forgotten.then(|| levels[0].site)
+    }
+
     /// Undoes savepoints above this level whose guards were forgotten: a guard borrows the one around it, so no live guard
     /// of them can exist.
     pub(crate) fn abandon_above(self: &Arc<Self>, serial: u64) {
@@ -500,7 +519,7 @@ impl Bound {
         self.shared.runtime.spawn(Box::pin(async move {
             // Taking a turn undoes what is left. If that fails, the connection is closed, and the server undoes it.
             let site = Location::caller();
-            drop(bound.turn(&Position::CleanUp, site).await);
+            drop(bound.turn(&Caller::CleanUp, site).await);
         }));
     }
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::limits::Watch;
-use crate::Error;
 use crate::api::transaction::run_callback;
 use crate::binding::contention::Holding;
 use crate::coroutine::Frame;
 use crate::driver::Begin;
 use crate::pooled::shared::Shared;
 use crate::sql::{Class, TransactionVerb};
+use crate::{Error, Kind};
 
 /// An open transaction or savepoint.
 pub(crate) struct Level {
@@ -32,8 +32,8 @@ pub(crate) struct Level {
     pub(crate) begun: bool,
     /// The text of a statement began the level, and only such a text ends it.
     pub(crate) raw: bool,
-    /// The call in the level that was dropped half-way.
-    pub(crate) doomed_by: Option<&'static Location<'static>>,
+    /// The call after which the level can only be rolled back.
+    pub(crate) doomed_by: Option<Doom>,
     /// The error with which the server aborted the transaction.
     pub(crate) aborted_by: Option<Error>,
     /// The call that has sent the level's end and has no answer yet.
@@ -49,6 +49,59 @@ pub(crate) struct Level {
     /// When the level was last used, if its idle time is limited.
     pub(crate) idle_since: Option<Instant>,
     pub(crate) after_commit: Vec<AfterCommit>,
+    /// A call in the level has written.
+    pub(crate) wrote: bool,
+    /// The last call in the level has failed.
+    pub(crate) failed: bool,
+}
+
+/// What became of a call in a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastCall {
+    Read,
+    Wrote,
+    Failed,
+}
+
+impl LastCall {
+    pub(crate) fn of(class: &Class, succeeded: bool) -> Self {
+        match (succeeded, class.reads_only) {
+            (false, _) => LastCall::Failed,
+            (true, true) => LastCall::Read,
+            (true, false) => LastCall::Wrote,
+        }
+    }
+}
+
+/// Why a level can only be rolled back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doom {
+    /// The call at this line was dropped half-way.
+    Dropped(&'static Location<'static>),
+    /// The `exec_many` at this line failed, perhaps after some of its sets.
+    HalfDone(&'static Location<'static>),
+}
+
+impl Doom {
+    /// Returns the error of every later call.
+    pub(super) fn error(self) -> Error {
+        let (message, role, site) = match self {
+            Doom::Dropped(site) => (
+                "a call of this transaction was dropped before it was answered, so nobody \
+                 knows whether it took effect: the transaction can only be rolled back",
+                "dropped at",
+                site,
+            ),
+            Doom::HalfDone(site) => (
+                "exec_many failed in this transaction, and some of its sets may have taken effect: \
+                 the transaction can only be rolled back; to go on after such an error, put \
+                 exec_many into a nested transaction",
+                "failed at",
+                site,
+            ),
+        };
+        Error::new(Kind::Doomed, message).at(role, site)
+    }
 }
 
 pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
@@ -75,11 +128,24 @@ impl Level {
             idle_limit: None,
             idle_since: None,
             after_commit: Vec::new(),
+            wrote: false,
+            failed: false,
         }
     }
 }
 
 impl Level {
+    pub(super) fn note(&mut self, last: LastCall) {
+        self.failed = last == LastCall::Failed;
+        self.wrote |= last == LastCall::Wrote;
+    }
+
+    /// Returns whether all is well with the level: its commit would probably succeed.
+    pub(super) fn could_commit(&self) -> bool {
+        let is_open = self.begun && self.ending.is_none();
+        is_open && !self.failed && self.doomed_by.is_none() && self.aborted_by.is_none()
+    }
+
     /// Returns a level that the text of a statement began.
     pub(crate) fn raw(
         shared: &Arc<Shared>,
@@ -123,7 +189,7 @@ impl fmt::Debug for Level {
 
 /// What the text of a statement did to its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
+pub(crate) enum TransactionEffect {
     /// The text committed.
     Committed,
     /// The text rolled back.
@@ -132,7 +198,7 @@ pub(crate) enum Control {
     Other,
 }
 
-impl Control {
+impl TransactionEffect {
     /// Returns what a text of this class did, given whether it succeeded.
     pub(crate) fn of(class: &Class, succeeded: bool) -> Option<Self> {
         match class.transaction {
@@ -140,11 +206,11 @@ impl Control {
                 TransactionVerb::Savepoint | TransactionVerb::Release | TransactionVerb::RollbackTo,
             ) => None,
             Some(_) if !succeeded => None,
-            Some(TransactionVerb::Commit) => Some(Control::Committed),
-            Some(TransactionVerb::Rollback) => Some(Control::RolledBack),
-            Some(TransactionVerb::Begin) => Some(Control::Other),
+            Some(TransactionVerb::Commit) => Some(TransactionEffect::Committed),
+            Some(TransactionVerb::Rollback) => Some(TransactionEffect::RolledBack),
+            Some(TransactionVerb::Begin) => Some(TransactionEffect::Other),
             // A script that failed may have run its COMMIT.
-            None if class.contains_transaction_control => Some(Control::Other),
+            None if class.contains_transaction_control => Some(TransactionEffect::Other),
             None => None,
         }
     }
@@ -152,8 +218,8 @@ impl Control {
 
 impl Level {
     /// Ends a level that texts have begun and ended. Its callbacks run if the text committed.
-    pub(crate) fn end_raw(self, control: Option<Control>) {
-        if control == Some(Control::Committed) {
+    pub(crate) fn end_raw(self, effect: Option<TransactionEffect>) {
+        if effect == Some(TransactionEffect::Committed) {
             self.after_commit.into_iter().for_each(run_callback);
         }
     }

@@ -23,13 +23,13 @@ mod bound;
 pub(crate) mod contention;
 mod level;
 mod limits;
-mod release;
+mod pins;
 mod state;
 mod turn;
 pub(crate) mod writers;
 
 pub(crate) use self::bound::{Bound, Lease, PinGuard};
-pub(crate) use self::level::{AfterCommit, Control, Level};
+pub(crate) use self::level::{AfterCommit, LastCall, Level, TransactionEffect};
 pub(crate) use self::limits::watch;
-pub(crate) use self::release::PinKind;
-pub(crate) use self::turn::{ConnectionTurn, Position};
+pub(crate) use self::pins::PinKind;
+pub(crate) use self::turn::{Caller, ConnectionTurn};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use super::bound::Lease;
-use super::level::{AfterCommit, Level, Undo};
+use super::level::{AfterCommit, Doom, Level, Undo};
 use crate::coroutine::Frame;
 use crate::pooled::shared::Shared;
 use crate::{Error, Kind, Result};
@@ -184,12 +184,17 @@ impl State {
         }
     }
 
-    /// Dooms the innermost level, because a call was dropped before its answer.
+    /// Dooms the innermost level, because the call at this line was dropped before its answer.
     pub(super) fn doom(&mut self, dropped: &'static Location<'static>) {
+        self.doom_by(Doom::Dropped(dropped));
+    }
+
+    /// Dooms the innermost level, unless its end was sent.
+    pub(super) fn doom_by(&mut self, doom: Doom) {
         if let Some(top) = self.levels.last_mut()
             && top.ending.is_none()
         {
-            top.doomed_by.get_or_insert(dropped);
+            top.doomed_by.get_or_insert(doom);
         }
     }
 

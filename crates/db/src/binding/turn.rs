@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use super::bound::{Bound, Lease};
-use super::level::{Control, Level, Undo};
+use super::level::{LastCall, Level, TransactionEffect, Undo};
 use super::limits::watch;
 use super::state::{LostSession, Seat, State};
 use crate::call::Call;
@@ -23,7 +23,7 @@ use crate::{Error, Kind, Result};
 
 /// The origin of a call, which decides whether it may run now.
 #[derive(Clone, Debug)]
-pub(crate) enum Position {
+pub(crate) enum Caller {
     /// Code in this frame, or in none.
     Frame(Option<Arc<Frame>>),
     /// Code in this frame, which was in this level when it began to wait.
@@ -36,12 +36,12 @@ pub(crate) enum Position {
     CleanUp,
 }
 
-impl Position {
-    /// Returns the position of a call that waits in this level.
+impl Caller {
+    /// Returns the caller of a call that waits in this level.
     fn within(&self, level: Option<u64>) -> Self {
         match (self, level) {
-            (Position::Frame(Some(frame)), Some(level)) => {
-                Position::FrameWithin(Arc::clone(frame), level)
+            (Caller::Frame(Some(frame)), Some(level)) => {
+                Caller::FrameWithin(Arc::clone(frame), level)
             }
             _ => self.clone(),
         }
@@ -50,10 +50,10 @@ impl Position {
     /// Returns the frame of the code that makes the call.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         match self {
-            Position::Frame(frame) => frame.as_ref(),
-            Position::FrameWithin(frame, _) => Some(frame),
-            Position::Level(_, frame) => frame.as_ref(),
-            Position::Ending(_) | Position::CleanUp => None,
+            Caller::Frame(frame) => frame.as_ref(),
+            Caller::FrameWithin(frame, _) => Some(frame),
+            Caller::Level(_, frame) => frame.as_ref(),
+            Caller::Ending(_) | Caller::CleanUp => None,
         }
     }
 }
@@ -89,16 +89,16 @@ impl Bound {
     /// The call may not run: its transaction has ended, is lost or doomed, perhaps by the clean-up.
     pub(crate) async fn turn(
         self: &Arc<Self>,
-        position: &Position,
+        caller: &Caller,
         site: &'static Location<'static>,
     ) -> Result<ConnectionTurn> {
-        let (lease, within) = match self.look(position, site) {
+        let (lease, within) = match self.look(caller, site) {
             SeatCheck::Mine(lease, within) => (lease, within),
             SeatCheck::Never(error) => return Err(error),
             SeatCheck::Wait(holder, within) => {
-                let position = position.within(within);
+                let caller = caller.within(within);
                 // This future is part of many calls' futures: the rare branch is boxed.
-                let waited = Box::pin(self.wait_for_turn(&position, site, holder));
+                let waited = Box::pin(self.wait_for_turn(&caller, site, holder));
                 (waited.await?, within)
             }
         };
@@ -108,26 +108,26 @@ impl Bound {
             site,
         };
         if turn.is_untidy() {
-            let lost_session = match position {
+            let lost_session = match caller {
                 // No caller gets the error of a rollback.
-                Position::CleanUp | Position::Ending(_) => LostSession::Unreported,
+                Caller::CleanUp | Caller::Ending(_) => LostSession::Unreported,
                 _ => LostSession::Reported,
             };
             Box::pin(turn.tidy(lost_session)).await?;
             // The clean-up may have rolled the transaction back, or the transaction has ended meanwhile: the call
             // must not run outside it.
-            if let Admission::No(error) = self.state().admits(&position.within(within)) {
+            if let Admission::No(error) = self.state().admits(&caller.within(within)) {
                 return Err(error);
             }
         }
         // If the connection is lost, the call fails with an error that says that nothing was sent.
-        turn.link().probe();
+        turn.connection().probe();
         Ok(turn)
     }
 
     async fn wait_for_turn(
         self: &Arc<Self>,
-        position: &Position,
+        caller: &Caller,
         site: &'static Location<'static>,
         holder: &'static Location<'static>,
     ) -> Result<Lease> {
@@ -136,14 +136,14 @@ impl Bound {
             key: None,
             holder,
         };
-        let looked = poll_fn(|cx| match self.look(position, site) {
+        let looked = poll_fn(|cx| match self.look(caller, site) {
             SeatCheck::Mine(lease, _) => Poll::Ready(Ok(lease)),
             SeatCheck::Never(error) => Poll::Ready(Err(error)),
             SeatCheck::Wait(holder, _) => {
                 waiting.holder = holder;
                 // Registered first, then checked again: a turn that ended in between has woken nobody.
                 waiting.register(cx.waker());
-                match self.look(position, site) {
+                match self.look(caller, site) {
                     SeatCheck::Mine(lease, _) => Poll::Ready(Ok(lease)),
                     SeatCheck::Never(error) => Poll::Ready(Err(error)),
                     SeatCheck::Wait(..) => Poll::Pending,
@@ -151,7 +151,7 @@ impl Bound {
             }
         });
         // The clean-up has no deadline.
-        let cleans_up = matches!(position, Position::CleanUp);
+        let cleans_up = matches!(caller, Caller::CleanUp);
         let limit = self.shared.acquire_timeout.filter(|_| !cleans_up);
         let lease = cenote_pool::within(&self.shared.runtime, limit, looked).await;
         let holder = waiting.holder;
@@ -165,10 +165,10 @@ impl Bound {
         })
     }
 
-    fn look(&self, position: &Position, site: &'static Location<'static>) -> SeatCheck {
+    fn look(&self, caller: &Caller, site: &'static Location<'static>) -> SeatCheck {
         let mut state = self.state();
-        let within = state.level_of(position);
-        match state.admits(position) {
+        let within = state.level_of(caller);
+        match state.admits(caller) {
             Admission::Yes => {}
             Admission::Deferred(holder) => return SeatCheck::Wait(holder, within),
             Admission::No(error) => return SeatCheck::Never(error),
@@ -178,7 +178,7 @@ impl Bound {
             Seat::Here(_)
                 if state.levels.is_empty()
                     && self.shared.is_closed()
-                    && !matches!(position, Position::CleanUp) =>
+                    && !matches!(caller, Caller::CleanUp) =>
             {
                 return SeatCheck::Never(route::closed());
             }
@@ -186,9 +186,9 @@ impl Bound {
             Seat::Lent {
                 site,
                 streaming: true,
-            } if !matches!(position, Position::CleanUp) => {
-                let message = "a row stream that is still open holds the connection that this \
-                               call has to run on: read it to its end or drop it first";
+            } if !matches!(caller, Caller::CleanUp) => {
+                let message = "a row stream or COPY that is still open holds the connection that this \
+                               call has to run on: bring it to its end or drop it first";
                 return SeatCheck::Never(Error::new(Kind::Busy, message).at("opened at", site));
             }
             Seat::Lent { site, .. } => return SeatCheck::Wait(site, within),
@@ -222,45 +222,45 @@ enum Admission {
 }
 
 impl State {
-    /// Returns the level around a call from this position.
-    fn level_of(&self, position: &Position) -> Option<u64> {
-        let depth = self.level_around(position.frame()?)?;
+    /// Returns the level around a call from this caller.
+    fn level_of(&self, caller: &Caller) -> Option<u64> {
+        let depth = self.level_around(caller.frame()?)?;
         Some(self.levels[depth].serial)
     }
 
     /// Returns whether a call comes from code in or below the frame of the innermost level.
-    fn is_inside_top(&self, position: &Position) -> bool {
+    fn is_inside_top(&self, caller: &Caller) -> bool {
         let within = match self.levels.last().map(|top| &top.frame) {
             Some(Some(within)) => within,
             // An explicit connection has no frame.
-            Some(None) => return !matches!(position, Position::Level(..) | Position::Ending(_)),
+            Some(None) => return !matches!(caller, Caller::Level(..) | Caller::Ending(_)),
             None => return true,
         };
-        let frame = position.frame();
+        let frame = caller.frame();
         frame.is_some_and(|frame| frame.is_within(within))
     }
 
-    /// Decides whether a call from this position may run now.
-    fn admits(&self, position: &Position) -> Admission {
-        match position {
-            Position::CleanUp => return Admission::Yes,
-            Position::Ending(serial) | Position::Level(serial, _) => {
+    /// Decides whether a call from this caller may run now.
+    fn admits(&self, caller: &Caller) -> Admission {
+        match caller {
+            Caller::CleanUp => return Admission::Yes,
+            Caller::Ending(serial) | Caller::Level(serial, _) => {
                 let Some(depth) = self.depth_of(*serial) else {
                     let message = "the transaction that this call belongs to has ended";
                     return Admission::No(Error::new(Kind::TransactionEnded, message));
                 };
                 if let Some(above) = self.levels.get(depth + 1)
-                    && !self.is_inside_top(position)
+                    && !self.is_inside_top(caller)
                 {
                     return Admission::Deferred(above.site);
                 }
             }
-            Position::FrameWithin(_, level) if self.depth_of(*level).is_none() => {
+            Caller::FrameWithin(_, level) if self.depth_of(*level).is_none() => {
                 let message = "the transaction that this call was made in ended while it waited \
                                for its turn";
                 return Admission::No(Error::new(Kind::TransactionEnded, message));
             }
-            Position::Frame(_) | Position::FrameWithin(..) => {
+            Caller::Frame(_) | Caller::FrameWithin(..) => {
                 if let Some(site) = self.ended_at {
                     let message = "the coroutine ended with its transaction open, which was \
                                    rolled back: a statement of it cannot run any more";
@@ -268,30 +268,23 @@ impl State {
                     return Admission::No(error.at("begun at", site));
                 }
                 if let Some(top) = self.levels.last()
-                    && !self.is_inside_top(position)
+                    && !self.is_inside_top(caller)
                 {
                     return Admission::Deferred(top.site);
                 }
             }
         }
-        if matches!(position, Position::Ending(_)) {
+        if matches!(caller, Caller::Ending(_)) {
             return Admission::Yes;
         }
         if let Some(lost) = &self.lost {
             return Admission::No(lost.clone());
         }
         match self.levels.iter().find_map(|level| level.doomed_by) {
-            Some(site) => Admission::No(doomed(site)),
+            Some(doom) => Admission::No(doom.error()),
             None => Admission::Yes,
         }
     }
-}
-
-/// Returns the error of every call in a transaction in which a call was dropped half-way.
-pub(super) fn doomed(site: &'static Location<'static>) -> Error {
-    let message = "a call of this transaction was dropped before it was answered, so nobody \
-                   knows whether it took effect: the transaction can only be rolled back";
-    Error::new(Kind::Doomed, message).at("dropped at", site)
 }
 
 impl ConnectionTurn {
@@ -299,7 +292,7 @@ impl ConnectionTurn {
         &self.bound
     }
 
-    pub(crate) fn link(&mut self) -> &mut PooledConnection {
+    pub(crate) fn connection(&mut self) -> &mut PooledConnection {
         self.lease.as_mut().expect("a turn has its lease")
     }
 
@@ -316,7 +309,7 @@ impl ConnectionTurn {
 
     /// Returns whether something has to be settled or undone.
     fn is_untidy(&mut self) -> bool {
-        self.link().is_unsettled() || !self.bound.state().undo.is_empty()
+        self.connection().is_unsettled() || !self.bound.state().undo.is_empty()
     }
 
     /// Settles and undoes what earlier calls left behind.
@@ -344,22 +337,22 @@ impl ConnectionTurn {
 
     async fn undo_all(&mut self) -> Result<()> {
         let site = self.site;
-        let mut control = None;
-        if self.link().is_unsettled() {
-            let dropped = self.link().dropped_call();
-            let streamed = self.link().stream().copied();
-            self.link().settle().await?;
+        let mut effect = None;
+        if self.connection().is_unsettled() {
+            let dropped = self.connection().dropped_call();
+            let streamed = self.connection().stream().copied();
+            self.connection().settle().await?;
             // Nobody read how the stream ended, so it is uncertain whether a COMMIT in it succeeded.
-            control = streamed.and_then(|class| Control::of(&class, true));
-            control = control.map(|_| Control::Other);
+            effect = streamed.and_then(|class| TransactionEffect::of(&class, true));
+            effect = effect.map(|_| TransactionEffect::Other);
             if let Some(dropped) = dropped
-                && self.link().status() == Status::Idle
+                && self.connection().status() == Status::Idle
             {
                 // The cancel has rolled the whole transaction back.
                 self.bound.state().doom(dropped);
             }
             let nobody_began = self.bound.state().levels.is_empty();
-            if nobody_began && self.link().status() != Status::Idle {
+            if nobody_began && self.connection().status() != Status::Idle {
                 // A dropped BEGIN took effect.
                 self.send_undo(Rollback, site).await?;
             }
@@ -368,7 +361,7 @@ impl ConnectionTurn {
         while let Some(next) = self.next_undo() {
             match (&next.savepoint, next.sent) {
                 // The server has ended the transaction already.
-                _ if self.link().status() == Status::Idle => {}
+                _ if self.connection().status() == Status::Idle => {}
                 (None, _) => self.send_undo(Rollback, site).await?,
                 // It is unknown whether the savepoint still exists: only the whole transaction can be undone.
                 (Some(_), Some(sent)) => self.bound.state().doom(sent),
@@ -382,7 +375,7 @@ impl ConnectionTurn {
             let depth = next.depth;
             state.undo.retain(|undo| undo.depth != depth);
         }
-        self.observe(control.map(|_| site), control);
+        self.observe(effect.map(|_| site), effect, None);
         Ok(())
     }
 
@@ -407,14 +400,18 @@ impl ConnectionTurn {
     }
 
     /// Compares the transaction status that the server reports with the levels. `site` is the call that was just
-    /// answered, and `control` what its text did to the transaction.
+    /// answered, `effect` what its text did to the transaction, and `last` what became of it.
     pub(crate) fn observe(
         &mut self,
         site: Option<&'static Location<'static>>,
-        control: Option<Control>,
+        effect: Option<TransactionEffect>,
+        last: Option<LastCall>,
     ) {
-        let status = self.link().status();
+        let status = self.connection().status();
         let mut state = self.bound.state();
+        if let (Some(top), Some(last)) = (state.levels.last_mut(), last) {
+            top.note(last);
+        }
         let (mut ended, mut began) = (None, None);
         match state.levels.first() {
             None => {
@@ -429,7 +426,10 @@ impl ConnectionTurn {
             }
             Some(first) if first.raw && state.levels.len() == 1 => {
                 // The text of a statement has ended what a text began.
-                let is_chained = matches!(control, Some(Control::Committed | Control::RolledBack));
+                let is_chained = matches!(
+                    effect,
+                    Some(TransactionEffect::Committed | TransactionEffect::RolledBack)
+                );
                 if status == Status::Idle || is_chained {
                     ended = state.levels.pop();
                 }
@@ -443,7 +443,7 @@ impl ConnectionTurn {
             }
             Some(first) if first.begun => {
                 let doomed = state.levels.iter().any(|level| level.doomed_by.is_some());
-                let is_over = status == Status::Idle || control.is_some();
+                let is_over = status == Status::Idle || effect.is_some();
                 if is_over && !doomed {
                     let message = "the server ended this transaction behind our back (by a COMMIT \
                                    or ROLLBACK in the text of a statement, an implicit commit, or \
@@ -462,7 +462,7 @@ impl ConnectionTurn {
             watch(&self.bound, serial);
         }
         if let Some(level) = ended {
-            level.end_raw(control);
+            level.end_raw(effect);
         }
     }
 
@@ -475,7 +475,7 @@ impl ConnectionTurn {
         let begin = BeginOnly(begin);
         let done = self.send_first(&begin, &Class::NO_SQL, call, limit).await;
         if done.is_err() {
-            let open = self.link().status() != Status::Idle;
+            let open = self.connection().status() != Status::Idle;
             self.bound.set_begun(open);
         }
         done.map(drop)
@@ -499,11 +499,11 @@ impl ConnectionTurn {
         let answer = self.send(op, call.site, limit).await;
         match &answer {
             Err(lost)
-                if call.may_repeat(class, lost, self.link().in_use_for())
+                if call.may_repeat(class, lost, self.connection().in_use_for())
                     && self.bound.is_first_use() =>
             {
                 self.bound.set_begun(false);
-                call.reconnect(self.link()).await?;
+                call.reconnect(self.connection()).await?;
                 self.bound.set_begun(true);
                 self.send(op, call.site, limit).await
             }
@@ -520,7 +520,9 @@ impl ConnectionTurn {
     ) -> Result<O::Out> {
         let shared = Arc::clone(&self.bound.shared);
         let runtime = &shared.runtime;
-        self.link().send_within(op, site, runtime, limit).await
+        self.connection()
+            .send_within(op, site, runtime, limit)
+            .await
     }
 
     /// Closes the connection, whose state is unknown.

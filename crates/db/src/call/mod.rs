@@ -1,22 +1,24 @@
 //! One call: where it was made, which connection it runs on, how it is sent and how it ends.
 
+pub(crate) mod many;
 pub(crate) mod op;
 mod outcome;
 mod repeat;
 pub(crate) mod route;
 mod run;
+pub(crate) mod trace;
 
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::api::executor::CallOptions;
-use crate::binding::{Bound, PinGuard, PinKind, Position};
+use crate::binding::{Bound, Caller, PinGuard, PinKind};
 use crate::call::route::{Purpose, Route};
-use crate::coroutine::{Bind, Frame, Seen, is_hidden};
+use crate::coroutine::{Bind, CallContext, Frame, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::{Shared, TimeLimit};
-use crate::sql::{self, Class, Plan, Statements};
+use crate::sql::{self, CachedScan, Class, Statements};
 use crate::types::params::{List, Params};
 use crate::{Error, Kind, Result};
 
@@ -31,7 +33,7 @@ pub(crate) enum Target<'a> {
     /// On any connection of the pool, whatever the coroutine has bound.
     Outside(&'a Arc<Handle>),
     /// On this connection.
-    Bound(&'a Arc<Bound>, Position),
+    Bound(&'a Arc<Bound>, Caller),
 }
 
 /// A call that a program has made.
@@ -39,7 +41,7 @@ pub(crate) enum Target<'a> {
 pub(crate) struct Call<'a> {
     pub(crate) target: Target<'a>,
     /// The frame that it was made in.
-    pub(crate) seen: Seen,
+    pub(crate) context: CallContext,
     /// The line of the program that made it.
     pub(crate) site: &'static Location<'static>,
     /// `None` for nearly all calls; boxed, because a call is moved often.
@@ -59,30 +61,30 @@ pub(crate) enum Hold {
 
 /// SQL with its parameters, ready to be sent.
 pub(crate) struct Text<'a> {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) scan: Arc<CachedScan>,
     params: Vec<Param<'a>>,
 }
 
 impl<'a> Text<'a> {
     pub(crate) fn class(&self) -> &Class {
-        &self.plan.class
+        &self.scan.class
     }
 
     /// Returns the SQL as the caller wrote it.
     pub(crate) fn sql(&self) -> &str {
-        self.plan.written_sql()
+        self.scan.written_sql()
     }
 
-    /// See [`Plan::located`].
+    /// See [`CachedScan::located`].
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        self.plan.located(done)
+        self.scan.located(done)
     }
 
     /// Returns the request to a driver; `rows` says whether the caller wants the rows.
     pub(crate) fn request(&self, call: &Call<'_>, rows: bool) -> Request<'_> {
-        let mut request = Request::new(self.plan.sql(), &self.params);
+        let mut request = Request::new(self.scan.sql(), &self.params);
         request.rows = rows;
-        request.script = self.plan.class.statements == Statements::Several;
+        request.script = self.scan.class.statements == Statements::Several;
         request.cache = !request.script && call.keeps_statements();
         request
     }
@@ -103,7 +105,7 @@ impl<'a> Call<'a> {
 
     /// Returns the bound connection that the call has to run on, if there is one.
     pub(crate) fn lookup(&self) -> Option<Arc<Bound>> {
-        let frame = self.seen.frame();
+        let frame = self.context.frame();
         match &self.target {
             Target::Ambient(handle) => frame?.lookup(handle.shared.id),
             Target::Outside(handle) => frame?.lookup_outside(handle.shared.id),
@@ -114,25 +116,29 @@ impl<'a> Call<'a> {
     /// Returns the frame that owns a connection which this call pins.
     pub(crate) fn owner(&self) -> Option<&Arc<Frame>> {
         match &self.target {
-            Target::Ambient(_) => self.seen.frame(),
+            Target::Ambient(_) => self.context.frame(),
             Target::Outside(_) | Target::Bound(..) => None,
         }
     }
 
-    /// Returns the position from which the call takes its turn.
-    pub(crate) fn position(&self) -> Position {
+    /// Returns the caller from which the call takes its turn.
+    pub(crate) fn caller(&self) -> Caller {
         match &self.target {
-            Target::Bound(_, position) => position.clone(),
-            _ => Position::Frame(self.seen.frame().cloned()),
+            Target::Bound(_, caller) => caller.clone(),
+            _ => Caller::Frame(self.context.frame().cloned()),
         }
     }
 
-    /// Scans a text, which is sent with the tag of this call if it has one.
+    /// Scans a text, which is sent with the tag of this call if it has one. Refuses LISTEN and UNLISTEN.
     #[inline]
-    pub(crate) fn plan(&self, sql: &str) -> Result<Arc<Plan>> {
-        match &self.options {
-            None => sql::plan(self.shared().dialect, sql),
-            Some(options) => sql::tagged_plan(self.shared().dialect, sql, options.tag),
+    pub(crate) fn cached_scan(&self, sql: &str) -> Result<Arc<CachedScan>> {
+        let scan = match &self.options {
+            None => sql::cached_scan(self.shared().dialect, sql),
+            Some(options) => sql::cached_tagged_scan(self.shared().dialect, sql, options.tag),
+        };
+        match scan {
+            Ok(scan) if scan.class.listens => Err(listens()),
+            scan => scan,
         }
     }
 
@@ -164,13 +170,13 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
-        let plan = self.plan(sql)?;
-        let params = params.and_then(|params| plan.bind(params))?;
-        if plan.class.statements == Statements::Several && !params.is_empty() {
+        let scan = self.cached_scan(sql)?;
+        let params = params.and_then(|params| scan.bind(params))?;
+        if scan.class.statements == Statements::Several && !params.is_empty() {
             return Err(script_with_params());
         }
-        self.refuse_session_only(&plan.class)?;
-        let text = Text { plan, params };
+        self.refuse_session_only(&scan.class)?;
+        let text = Text { scan, params };
         match text.params.iter().any(|param| List::of(param).is_some()) {
             false => Ok(text),
             true => self.expand_lists(&text),
@@ -180,10 +186,12 @@ impl<'a> Call<'a> {
     /// Gives each value of a list a placeholder of its own.
     #[cold]
     fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
-        let expanded = sql::expand(&text.plan, &text.params)?;
-        let plan = self.plan(&expanded.sql)?.expanded_from(expanded.origin);
+        let expanded = sql::expand(&text.scan, &text.params)?;
+        let scan = self
+            .cached_scan(&expanded.sql)?
+            .expanded_from(expanded.origin);
         Ok(Text {
-            plan: Arc::new(plan),
+            scan: Arc::new(scan),
             params: expanded.params,
         })
     }
@@ -193,15 +201,15 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
         #[cfg(debug_assertions)]
-        if let (Target::Ambient(handle), Some(frame)) = (&self.target, self.seen.frame()) {
+        if let (Target::Ambient(handle), Some(frame)) = (&self.target, self.context.frame()) {
             frame.warn_if_spawned_in(handle.shared.id, self.site);
         }
         let anywhere = match &self.target {
             Target::Ambient(_) | Target::Outside(_) => false,
             // A statement belongs to its coroutine. A transaction guard and a connection may be used anywhere.
-            Target::Bound(_, position) => !matches!(position, Position::Frame(Some(_))),
+            Target::Bound(_, caller) => !matches!(caller, Caller::Frame(Some(_))),
         };
-        match anywhere || self.seen.is_here() {
+        match anywhere || self.context.is_here() {
             true => Ok(()),
             false => Err(escaped()),
         }
@@ -234,11 +242,11 @@ impl<'a> Call<'a> {
     /// Dropped, it has taken nothing.
     pub(crate) async fn route(&self, class: &Class) -> Result<Route> {
         let handle = match &self.target {
-            Target::Bound(bound, position) => {
+            Target::Bound(bound, caller) => {
                 self.begin_around().await?;
-                let mut turn = bound.turn(position, self.site).await?;
+                let mut turn = bound.turn(caller, self.site).await?;
                 // A changed session may have temporary tables, which every transaction may write to.
-                if !class.reads_only && !may_pin(class) && !turn.link().is_touched() {
+                if !class.reads_only && !may_pin(class) && !turn.connection().is_touched() {
                     self.check_writer()?;
                 }
                 return Ok(Route::turn(turn));
@@ -249,7 +257,7 @@ impl<'a> Call<'a> {
         self.begin_around().await?;
         while let Some(bound) = self.lookup() {
             self.check_open(handle, &bound)?;
-            match bound.turn(&self.position(), self.site).await {
+            match bound.turn(&self.caller(), self.site).await {
                 Ok(turn) => return Ok(Route::turn(turn)),
                 // The call must not run without the transaction that it was made in.
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
@@ -268,7 +276,7 @@ impl<'a> Call<'a> {
             // run on the same connection meanwhile.
             let purpose = Purpose::of(class);
             let pin = self.pinned_for(PinKind::Explicit, purpose).await?;
-            let turn = pin.bound().turn(&self.position(), self.site).await?;
+            let turn = pin.bound().turn(&self.caller(), self.site).await?;
             return Ok(Route::pinned_turn(turn, pin));
         }
         if !class.reads_only {
@@ -283,7 +291,7 @@ impl<'a> Call<'a> {
     fn unbound(&self) -> Option<&Handle> {
         match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => {
-                let is_free = match self.seen.frame() {
+                let is_free = match self.context.frame() {
                     Some(frame) => frame.is_free(),
                     None => !is_hidden(),
                 };
@@ -300,7 +308,7 @@ impl<'a> Call<'a> {
         if !shared.one_writer {
             return Ok(());
         }
-        let frame = self.seen.frame();
+        let frame = self.context.frame();
         let own = match &self.target {
             Target::Bound(bound, _) => Some(*bound),
             Target::Ambient(_) | Target::Outside(_) => None,
@@ -330,7 +338,7 @@ impl<'a> Call<'a> {
     /// Refuses a call on a closed handle, unless the call belongs to an open transaction.
     pub(crate) fn check_open(&self, handle: &Handle, bound: &Bound) -> Result<()> {
         let in_transaction = self
-            .seen
+            .context
             .frame()
             .is_some_and(|of| bound.in_transaction_from(of));
         if handle.pool.is_closed() && !in_transaction {
@@ -345,7 +353,7 @@ impl<'a> Call<'a> {
         owner: Option<Arc<Frame>>,
         purpose: Purpose,
     ) -> Result<Route> {
-        let lease = route::acquire(handle, self.seen.frame(), purpose, self.site).await?;
+        let lease = route::acquire(handle, self.context.frame(), purpose, self.site).await?;
         Ok(Route::unpinned(lease, owner))
     }
 
@@ -382,7 +390,7 @@ impl<'a> Call<'a> {
         kind: PinKind,
         purpose: Purpose,
     ) -> Result<PinGuard> {
-        let lease = route::acquire(handle, self.seen.frame(), purpose, self.site).await?;
+        let lease = route::acquire(handle, self.context.frame(), purpose, self.site).await?;
         Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
     }
 
@@ -426,7 +434,7 @@ impl<'a> Call<'a> {
 
     /// Unbinds a connection that is gone; the task that released it may not have done so yet.
     fn forget(&self, bound: &Arc<Bound>) {
-        if let Some(frame) = self.seen.frame() {
+        if let Some(frame) = self.context.frame() {
             frame.unbind_around(bound);
         }
     }
@@ -436,7 +444,7 @@ impl<'a> Call<'a> {
         if matches!(self.target, Target::Bound(..)) {
             return Ok(());
         }
-        let Some(frame) = self.seen.frame() else {
+        let Some(frame) = self.context.frame() else {
             return Ok(());
         };
         if frame.is_over() {
@@ -448,6 +456,14 @@ impl<'a> Call<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the error of a LISTEN or UNLISTEN in a text: connections of the pool discard notifications.
+#[cold]
+pub(crate) fn listens() -> Error {
+    let message = "LISTEN and UNLISTEN as statements have no effect, because connections of the \
+                   pool discard notifications: use Db::listen(..), which returns them";
+    Error::new(Kind::Unsupported, message)
 }
 
 #[cold]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::driver::{
-    Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Savepoint, Value,
 };
+use crate::sql::CachedScan;
 
 /// A request to a driver's connection.
 pub(crate) trait Op: Send + Sync {
@@ -19,13 +20,18 @@ pub(crate) trait Op: Send + Sync {
     /// Sends the request.
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
 
-    /// Returns the SQL, for the statement log; empty for a request that is not logged.
+    /// Returns the SQL as the caller wrote it, for the statement log; empty for a request that is not logged.
     fn sql(&self) -> &str {
         ""
     }
 
     /// Returns how many rows the request returned or changed.
     fn rows(_out: &Self::Out) -> Option<u64> {
+        None
+    }
+
+    /// Returns how many rows the request returned, if it returns rows.
+    fn returned_rows(_out: &Self::Out) -> Option<u64> {
         None
     }
 
@@ -63,7 +69,13 @@ impl<O: Op> Op for Harmless<O> {
     }
 }
 
-pub(crate) struct Run<'a>(pub(crate) Request<'a>);
+/// Returns the SQL of a request as the caller wrote it.
+fn written<'a>(request: &Request<'a>, plan: Option<&'a CachedScan>) -> &'a str {
+    plan.map_or(request.sql, CachedScan::written_sql)
+}
+
+/// With the plan, which knows the SQL as the caller wrote it.
+pub(crate) struct Run<'a>(pub(crate) Request<'a>, pub(crate) Option<&'a CachedScan>);
 
 impl Op for Run<'_> {
     type Out = Outcome;
@@ -73,7 +85,7 @@ impl Op for Run<'_> {
     }
 
     fn sql(&self) -> &str {
-        self.0.sql
+        written(&self.0, self.1)
     }
 
     fn rows(out: &Outcome) -> Option<u64> {
@@ -81,6 +93,10 @@ impl Op for Run<'_> {
             Some(rows) => rows.len() as u64,
             None => out.rows_affected,
         })
+    }
+
+    fn returned_rows(out: &Outcome) -> Option<u64> {
+        out.rows.as_ref().map(|rows| rows.len() as u64)
     }
 
     fn set_unpinned(&mut self, unpinned: bool) {
@@ -115,9 +131,14 @@ impl<O: Op> Op for WithBegin<'_, O> {
     fn rows(out: &O::Out) -> Option<u64> {
         O::rows(out)
     }
+
+    fn returned_rows(out: &O::Out) -> Option<u64> {
+        O::returned_rows(out)
+    }
 }
 
-pub(crate) struct RunAll<'a>(pub(crate) Request<'a>);
+/// With the plan, which knows the SQL as the caller wrote it.
+pub(crate) struct RunAll<'a>(pub(crate) Request<'a>, pub(crate) Option<&'a CachedScan>);
 
 impl Op for RunAll<'_> {
     type Out = Vec<Outcome>;
@@ -127,11 +148,15 @@ impl Op for RunAll<'_> {
     }
 
     fn sql(&self) -> &str {
-        self.0.sql
+        written(&self.0, self.1)
     }
 
     fn rows(out: &Vec<Outcome>) -> Option<u64> {
         Some(out.iter().filter_map(Run::rows).sum())
+    }
+
+    fn returned_rows(out: &Vec<Outcome>) -> Option<u64> {
+        out.iter().map(Run::returned_rows).sum()
     }
 
     fn set_unpinned(&mut self, unpinned: bool) {
@@ -140,6 +165,8 @@ impl Op for RunAll<'_> {
 }
 
 pub(crate) struct RunBatch<'a> {
+    pub(crate) sent: &'a str,
+    /// The SQL as the caller wrote it.
     pub(crate) sql: &'a str,
     pub(crate) sets: &'a [Vec<Param<'a>>],
 }
@@ -148,7 +175,7 @@ impl Op for RunBatch<'_> {
     type Out = Outcome;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
-        on.run_batch(self.sql, self.sets)
+        on.run_batch(self.sent, self.sets)
     }
 
     fn sql(&self) -> &str {
@@ -160,7 +187,27 @@ impl Op for RunBatch<'_> {
     }
 }
 
-pub(crate) struct Prepare<'a>(pub(crate) &'a str);
+/// As [`RunBatch`], for the rows.
+pub(crate) struct QueryBatch<'a>(pub(crate) RunBatch<'a>);
+
+impl Op for QueryBatch<'_> {
+    type Out = Vec<Batch>;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        on.query_batch(self.0.sent, self.0.sets)
+    }
+
+    fn sql(&self) -> &str {
+        self.0.sql
+    }
+
+    fn rows(out: &Vec<Batch>) -> Option<u64> {
+        Some(out.iter().map(|rows| rows.len() as u64).sum())
+    }
+}
+
+/// The SQL as it is sent, and as the caller wrote it.
+pub(crate) struct Prepare<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
 impl Op for Prepare<'_> {
     type Out = Prepared;
@@ -172,11 +219,12 @@ impl Op for Prepare<'_> {
     }
 
     fn sql(&self) -> &str {
-        self.0
+        self.1
     }
 }
 
-pub(crate) struct StartStream<'a>(pub(crate) Request<'a>);
+/// With the plan, which knows the SQL as the caller wrote it.
+pub(crate) struct StartStream<'a>(pub(crate) Request<'a>, pub(crate) Option<&'a CachedScan>);
 
 impl Op for StartStream<'_> {
     type Out = Arc<Columns>;
@@ -186,7 +234,7 @@ impl Op for StartStream<'_> {
     }
 
     fn sql(&self) -> &str {
-        self.0.sql
+        written(&self.0, self.1)
     }
 }
 

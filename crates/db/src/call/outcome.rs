@@ -17,7 +17,7 @@ impl Call<'_> {
 
     #[inline]
     pub(super) fn note(&self, error: Option<&Error>) {
-        if let Some(frame) = self.seen.frame() {
+        if let Some(frame) = self.context.frame() {
             frame.note_error(self.shared().id, error);
         }
     }

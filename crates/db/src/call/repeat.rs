@@ -72,7 +72,7 @@ impl Call<'_> {
     ) -> Result<(Route, Result<O::Out>)> {
         let took = match &answer {
             Ok(_) => return Ok((route, answer)),
-            Err(_) => route.link().in_use_for(),
+            Err(_) => route.connection().in_use_for(),
         };
         // A call on a connection that the program holds can run on no other.
         let is_free = !matches!(self.target, Target::Bound(..));

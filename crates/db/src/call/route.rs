@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use cenote_pool::{AcquireError, AcquireOptions, Phase, Pool, Timeout};
 
-use crate::binding::{Bound, ConnectionTurn, Control, Lease, Level, PinGuard};
+use crate::binding::{Bound, ConnectionTurn, LastCall, Lease, Level, PinGuard, TransactionEffect};
 use crate::call::Call;
 use crate::call::op::{Op, Rollback, WithBegin};
+use crate::call::trace;
 use crate::coroutine::{Bind, Frame, hidden_frame};
 use crate::driver::{Begin, Status};
 use crate::error::rounded;
@@ -91,7 +92,7 @@ async fn acquire_any(
     );
     // Registers the wait, once.
     let mut waiting = None;
-    std::future::poll_fn(|cx| {
+    let acquired = std::future::poll_fn(|cx| {
         let polled = acquiring.as_mut().poll(cx);
         if polled.is_ready() || waiting.is_some() {
             return polled.map(|acquired| {
@@ -115,8 +116,8 @@ async fn acquire_any(
             Some(error) => Poll::Ready(Err(error)),
             None => Poll::Pending,
         }
-    })
-    .await
+    });
+    trace::acquire(shared, site, acquired).await
 }
 
 /// Translates an error of the pool. A time-out names the holders of all connections.
@@ -125,15 +126,33 @@ pub(crate) fn from_pool(
     error: AcquireError<Error>,
     pool: Option<&Pool<ConnectionManager>>,
 ) -> Error {
-    let kind = match error {
+    let (kind, message) = match error {
         // The driver's own error says more.
         AcquireError::Create(inner) => return inner,
         AcquireError::Closed => return closed(),
         AcquireError::Timeout(timeout) => return timed_out(*timeout, pool),
-        AcquireError::Unavailable(_) | AcquireError::QueueFull { .. } => Kind::Unavailable,
-        _ => Kind::Connect,
+        AcquireError::Unavailable(why) => (Kind::Unavailable, why.to_string()),
+        AcquireError::QueueFull { waiting, limit } => {
+            let calls = match waiting {
+                1 => "1 call waits".to_owned(),
+                _ => format!("{waiting} calls wait"),
+            };
+            let message = format!(
+                "{calls} for a connection and max_waiting is {limit}; try again later, or raise it"
+            );
+            (Kind::Unavailable, message)
+        }
+        AcquireError::CreateFailed(why) => {
+            (Kind::Connect, format!("opening a connection failed: {why}"))
+        }
+        AcquireError::Forked => {
+            let message =
+                "this Db belongs to the process that forked this one; open a Db in the child";
+            (Kind::Connect, message.to_owned())
+        }
+        other => (Kind::Connect, other.to_string()),
     };
-    Error::new(kind, error.to_string())
+    Error::new(kind, message)
 }
 
 /// Returns the error of every call on a closed handle.
@@ -182,10 +201,10 @@ impl Route {
         Route::ConnectionTurn(turn, Some(pin))
     }
 
-    pub(crate) fn link(&mut self) -> &mut PooledConnection {
+    pub(crate) fn connection(&mut self) -> &mut PooledConnection {
         match self {
             Route::Unpinned(unpinned) => &mut unpinned.lease,
-            Route::ConnectionTurn(turn, _) => turn.link(),
+            Route::ConnectionTurn(turn, _) => turn.connection(),
         }
     }
 
@@ -205,9 +224,9 @@ impl Route {
         class: &Class,
         call: &Call<'_>,
     ) -> Result<O::Out> {
-        self.link().expect(class);
+        self.connection().expect(class);
         if !call.is_limited() && self.unsent_begin().is_none() {
-            return self.link().send(op, call.site).await;
+            return self.connection().send(op, call.site).await;
         }
         // With a timer in it, its future is large.
         Box::pin(self.send_limited(op, class, call)).await
@@ -225,7 +244,7 @@ impl Route {
         {
             turn.begin_now(call).await?;
         }
-        let limit = self.limit(call);
+        let limit = self.limit(call.time_limit());
         if let Route::ConnectionTurn(turn, _) = self
             && turn.bound().time_left() == Some(Duration::ZERO)
         {
@@ -242,13 +261,16 @@ impl Route {
                 let ends = class.contains_transaction_control || class.transaction.is_some();
                 !ends || error.was_never_sent()
             };
-            if answer.as_ref().is_err_and(is_unbegun) && turn.link().status() == Status::Idle {
+            if answer.as_ref().is_err_and(is_unbegun) && turn.connection().status() == Status::Idle
+            {
                 turn.bound().set_begun(false);
             }
             answer
         } else {
             let runtime = &shared.runtime;
-            self.link().send_within(op, site, runtime, limit).await
+            self.connection()
+                .send_within(op, site, runtime, limit)
+                .await
         };
         match answer {
             Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error)),
@@ -265,7 +287,7 @@ impl Route {
     }
 
     /// Returns the time limit of a statement here: its own, or what is left of the transaction's.
-    fn limit(&self, call: &Call<'_>) -> Option<TimeLimit> {
+    pub(crate) fn limit(&self, own: Option<TimeLimit>) -> Option<TimeLimit> {
         let left = match self {
             Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
             Route::Unpinned(_) => None,
@@ -274,12 +296,12 @@ impl Route {
             time,
             setting: "max_transaction_age",
         });
-        let limits = [call.time_limit(), left];
+        let limits = [own, left];
         limits.into_iter().flatten().min_by_key(|limit| limit.time)
     }
 
     /// Returns the error of a statement that exceeded its limit, or of the transaction if that has exceeded its own.
-    fn late(&self, error: Error) -> Error {
+    pub(crate) fn late(&self, error: Error) -> Error {
         let Route::ConnectionTurn(turn, _) = self else {
             return error;
         };
@@ -313,7 +335,12 @@ impl Route {
     ) -> Result<T> {
         match self {
             Route::ConnectionTurn(mut turn, _pin) => {
-                turn.observe(Some(site), Control::of(class, result.is_ok()));
+                let last = LastCall::of(class, result.is_ok());
+                turn.observe(
+                    Some(site),
+                    TransactionEffect::of(class, result.is_ok()),
+                    Some(last),
+                );
                 result
             }
             // The database reports no status, and a transaction has begun that nobody would end.

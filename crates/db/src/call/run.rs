@@ -1,14 +1,14 @@
-//! Runs a text: un-pinned or on the bound connection, once or for many sets of parameters.
+//! Runs a text, un-pinned or on the bound connection.
 
 use cenote_pool::{AcquireOptions, Lease};
 
-use super::op::{Op, Run, RunAll, RunBatch};
+use super::op::{Op, Run, RunAll};
 use super::route::Route;
+use super::trace::{self, Traced};
 use super::{Call, Given, Hold, Text, may_pin, route};
-use crate::driver::{Batch, BoxFuture, Outcome, Param};
+use crate::driver::{Batch, BoxFuture, Outcome};
 use crate::pooled::handle::Handle;
-use crate::sql::{Class, Statements, TransactionVerb};
-use crate::types::params::{List, Params};
+use crate::sql::{Class, TransactionVerb};
 use crate::types::row::Row;
 use crate::{DeserializeOwned, Error, Kind, Result, from_row};
 
@@ -27,6 +27,9 @@ impl<'a> Call<'a> {
     ///
     /// Dropped while it runs, it is cancelled; whether it took effect is unknown.
     pub(crate) async fn run(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
+        if trace::is_on() {
+            return self.run_traced(sql, params, rows).await;
+        }
         let text = match self.text(sql, params) {
             Ok(text) => text,
             Err(wrong) => return self.ended(Some(sql), Err(wrong)),
@@ -47,7 +50,7 @@ impl<'a> Call<'a> {
                     return self.ended(Some(text.sql()), Err(error));
                 }
             };
-            let mut op = Run(text.request(self, rows));
+            let mut op = Run(text.request(self, rows), Some(&text.scan));
             op.set_unpinned(true);
             // A cancel from here on gives the connection back; the pool settles its unanswered call.
             let answer = lease.send(&op, self.site).await;
@@ -66,6 +69,29 @@ impl<'a> Call<'a> {
         self.ended(Some(text.sql()), text.located(done))
     }
 
+    /// Runs a statement in a span.
+    #[cold]
+    #[inline(never)]
+    fn run_traced<'f>(
+        &'f self,
+        sql: &'f str,
+        params: Given<'f>,
+        rows: bool,
+    ) -> BoxFuture<'f, Result<Outcome>> {
+        let run = async move {
+            let done = match self.text(sql, params) {
+                Ok(text) => {
+                    let done = self.run_bound(&text, rows).await;
+                    text.located(done)
+                }
+                Err(wrong) => Err(wrong),
+            };
+            self.ended(Some(sql), done)
+        };
+        let span = trace::statement_span(self.shared(), self.site, sql);
+        Box::pin(Traced::new(span, run, trace::record_outcome))
+    }
+
     /// Runs a statement on the connection that it has to run on. Boxed and out of line, so that
     /// neither the future nor the code of an un-pinned call contains it.
     #[inline(never)]
@@ -74,7 +100,7 @@ impl<'a> Call<'a> {
             if let Some(ended) = self.end_failed_raw(text.class()) {
                 return ended;
             }
-            let mut op = Run(text.request(self, rows));
+            let mut op = Run(text.request(self, rows), Some(&text.scan));
             self.send_and_finish(text.class(), &mut op).await
         })
     }
@@ -110,64 +136,17 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Runs a statement with many sets of parameters.
-    pub(crate) async fn run_many(
-        &self,
-        sql: &str,
-        sets: Result<Vec<Params<'_>>>,
-    ) -> Result<Outcome> {
-        let done = self.run_many_texts(sql, sets).await;
-        self.ended(Some(sql), done)
-    }
-
-    async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
-        self.check_here()?;
-        let plan = self.plan(sql)?;
-        if plan.class.statements == Statements::Several {
-            let message = "exec_many takes one statement, not a script of several";
-            return Err(Error::new(Kind::Parameters, message));
-        }
-        self.refuse_session_only(&plan.class)?;
-        let placeholders = plan.placeholders();
-        let sets: Vec<Vec<Param<'_>>> = sets?
-            .into_iter()
-            .map(|params| {
-                let values = params.len();
-                let bound = params.bind(&placeholders);
-                bound.map_err(|wrong| plan.with_operator_hint(wrong, values))
-            })
-            .collect::<Result<_>>()?;
-        if sets.iter().flatten().any(|param| List::of(param).is_some()) {
-            let message = "exec_many runs one statement, and a list would make it another one for each set: \
-                           use exec for each";
-            return Err(Error::new(Kind::Parameters, message));
-        }
-        let mut batch = RunBatch {
-            sql: plan.sql(),
-            sets: &sets,
-        };
-        plan.located(self.send_and_finish(&plan.class, &mut batch).await)
-    }
-
     /// Runs a text and returns the outcome of each statement in it.
     pub(crate) async fn run_all(self, sql: &str, params: Given<'_>) -> Result<Vec<Outcome>> {
-        let done = match self.text(sql, params) {
-            Ok(text) => {
-                let mut op = RunAll(text.request(&self, true));
-                let done = self.send_and_finish(text.class(), &mut op).await;
-                text.located(done)
-            }
-            Err(wrong) => Err(wrong),
+        let run = async {
+            let text = self.text(sql, params)?;
+            let mut op = RunAll(text.request(&self, true), Some(&text.scan));
+            let done = self.send_and_finish(text.class(), &mut op).await;
+            text.located(done)
         };
+        let span = trace::statement_span(self.shared(), self.site, sql);
+        let done = Traced::new(span, run, trace::record_result).await;
         self.ended(Some(sql), done)
-    }
-
-    pub(crate) async fn exec_many(
-        self,
-        sql: &str,
-        sets: Result<Vec<Params<'_>>>,
-    ) -> Result<Outcome> {
-        self.run_many(sql, sets).await
     }
 }
 

@@ -58,7 +58,8 @@ pub struct DbConfig {
     /// instead. Default: 5 s.
     #[serde(deserialize_with = "durations::required")]
     pub cleanup_timeout: Duration,
-    /// The interval between health checks of an idle connection. Default: 30 s; `None` means never.
+    /// The interval between health checks of an idle connection, also of the one that listens for notifications.
+    /// Default: 30 s; `None` means never.
     #[serde(deserialize_with = "durations::optional")]
     pub healthcheck_interval: Option<Duration>,
     /// How long a connection may be idle before it is closed, if there are more than `min`.

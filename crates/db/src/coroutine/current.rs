@@ -152,15 +152,15 @@ pub fn current() -> Option<CoroutineId> {
 
 /// The frame of a call, or outside any frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen(Option<Arc<Frame>>);
+pub(crate) struct CallContext(Option<Arc<Frame>>);
 
 /// Returns where the running code is.
 #[inline]
-pub(crate) fn seen() -> Seen {
-    Seen(current_frame())
+pub(crate) fn call_context() -> CallContext {
+    CallContext(current_frame())
 }
 
-impl Seen {
+impl CallContext {
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.as_ref()
     }

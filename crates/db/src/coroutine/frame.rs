@@ -65,6 +65,8 @@ pub(crate) struct Frame {
     has_lost: AtomicBool,
     /// Another coroutine polls this one, and waits for it. Relaxed: a coroutine sees its own writes.
     is_surrounded: AtomicBool,
+    /// The coroutine was dropped before it had returned. Relaxed: a coroutine sees its own writes.
+    cancelled: AtomicBool,
     /// The frame takes no more bindings. Written under the lock.
     ended: AtomicBool,
     state: Mutex<FrameState>,
@@ -127,6 +129,7 @@ impl Frame {
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             is_surrounded: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             state: Mutex::default(),
         });
@@ -292,6 +295,17 @@ impl Frame {
             .any(|frame| frame.ended.load(Ordering::Acquire))
     }
 
+    /// Notes that the coroutine is dropped before it has returned.
+    pub(super) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this coroutine was dropped before it had returned.
+    pub(crate) fn is_cancelled(self: &Arc<Self>) -> bool {
+        let mut outwards = self.outwards();
+        outwards.any(|frame| frame.cancelled.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn unbind(&self, bound: &Arc<Bound>) {
         let mut state = self.state();
         let found = state
@@ -342,7 +356,8 @@ impl Frame {
         }
     }
 
-    /// Ends the frame: its bindings end, or move to the outer frame if they have to live as long as the coroutine.
+    /// Ends the frame of a closure or of a coroutine. A binding that is pinned for the whole coroutine moves to the outer
+    /// frame; all others end: their transactions are rolled back and their connections go back.
     pub(crate) fn end(self: &Arc<Self>) {
         let mut state = self.state();
         self.ended.store(true, Ordering::Release);

@@ -21,9 +21,9 @@ mod scope;
 mod spawned;
 
 pub use self::current::current;
-pub(crate) use self::current::{Seen, hidden_frame, is_hidden, seen};
+pub(crate) use self::current::{CallContext, call_context, hidden_frame, is_hidden};
 pub use self::frame::CoroutineId;
 pub(crate) use self::frame::{Bind, Frame};
 pub use self::host::Coroutine;
-pub(crate) use self::scope::InFrame;
+pub(crate) use self::scope::Inside;
 pub use self::scope::{Detached, Scope, detached, scope, spawn};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use super::current::{Entered, Hidden, Swapped, current_frame, surrounding_frame};
 use super::frame::{CoroutineId, Frame};
@@ -112,7 +113,7 @@ impl<F: Future> Future for Scope<F> {
 pin_project! {
     /// A future that runs in a frame. The frame ends with the future.
     #[derive(Debug)]
-    pub(crate) struct InFrame<F> {
+    struct InFrame<F> {
         frame: Arc<Frame>,
         // `None` when the future has ended.
         #[pin]
@@ -121,13 +122,14 @@ pin_project! {
 
     impl<F> PinnedDrop for InFrame<F> {
         fn drop(this: Pin<&mut Self>) {
+            this.frame.cancel();
             this.finish();
         }
     }
 }
 
 impl<F> InFrame<F> {
-    pub(crate) fn new(frame: Arc<Frame>, future: F) -> Self {
+    fn new(frame: Arc<Frame>, future: F) -> Self {
         InFrame {
             frame,
             future: Some(future),
@@ -140,10 +142,30 @@ impl<F> InFrame<F> {
         if this.future.is_none() {
             return;
         }
-        // Ends the frame even if the future's own drop panics.
-        let _ending = Ending(this.frame);
-        let _inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
-        this.future.set(None);
+        this.frame.end_after(|| this.future.set(None));
+    }
+}
+
+impl Frame {
+    /// Runs a function as code of this frame.
+    pub(crate) fn enter<R>(self: &Arc<Self>, run: impl FnOnce() -> R) -> R {
+        let _inside = Swapped::with(Some(Entered::now(Arc::clone(self))));
+        run()
+    }
+
+    fn poll<F: Future>(
+        self: &Arc<Self>,
+        future: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        self.note_surrounding(surrounding_frame);
+        self.enter(|| future.poll(cx))
+    }
+
+    /// Runs a function as code of this frame, then ends the frame, also after a panic.
+    pub(crate) fn end_after(self: &Arc<Self>, last: impl FnOnce()) {
+        let _ending = Ending(self);
+        self.enter(last);
     }
 }
 
@@ -162,13 +184,60 @@ impl<F: Future> Future for InFrame<F> {
         let this = self.as_mut().project();
         let future = this.future.as_pin_mut();
         let future = future.expect("a coroutine is not polled again when it has ended");
-        this.frame.note_surrounding(surrounding_frame);
-        let inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
-        let polled = future.poll(cx);
-        drop(inside);
+        let polled = this.frame.poll(future, cx);
         if polled.is_ready() {
             self.finish();
         }
+        polled
+    }
+}
+
+pin_project! {
+    /// A future that runs in a frame which outlives it, and in a span.
+    // The future is no `Option`: see `Attempt` on the depth of its type.
+    pub(crate) struct Inside<F> {
+        #[pin]
+        future: F,
+        // The future has returned, so that nothing of the user's is left in it.
+        ended: bool,
+        // Set by `drop`. Fields are dropped in order, so the future is dropped inside the frame.
+        inside: Option<Swapped>,
+        frame: Arc<Frame>,
+        // Entered while the future is polled. A wrapper of the future would make its type deeper.
+        span: Span,
+    }
+
+    impl<F> PinnedDrop for Inside<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if !*this.ended {
+                let entered = Entered::now(Arc::clone(this.frame));
+                *this.inside = Some(Swapped::with(Some(entered)));
+            }
+        }
+    }
+}
+
+impl<F> Inside<F> {
+    pub(crate) fn new(frame: &Arc<Frame>, span: &Span, future: F) -> Self {
+        Inside {
+            future,
+            ended: false,
+            inside: None,
+            frame: Arc::clone(frame),
+            span: span.clone(),
+        }
+    }
+}
+
+impl<F: Future> Future for Inside<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = this.span.enter();
+        let polled = this.frame.poll(this.future, cx);
+        *this.ended = polled.is_ready();
         polled
     }
 }

@@ -24,7 +24,11 @@
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 pub(crate) mod cache;
+mod database_error;
+mod listening;
 mod sqlstate;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) mod time_limit;
 #[cfg(any(feature = "odbc", feature = "sqlite"))]
 pub(crate) mod worker;
 
@@ -37,6 +41,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use self::database_error::{DatabaseError, Violation};
+pub use self::listening::{Heard, Listening};
 pub use crate::config::dsn::{Dsn, Host, OptionReader, Options};
 pub use crate::config::secret::{Credentials, Secret};
 pub use crate::sql::Dialect;
@@ -51,7 +57,6 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Builds a future in its box. `Box::pin` builds it on the stack and moves it: for a large future that costs as much
 /// as a short call.
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) fn boxed_in_place<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, make()))
@@ -83,6 +88,12 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
     /// Returns the database's address for messages, without credentials.
     fn address(&self) -> String;
 
+    /// Returns the host and the port of the server, for spans and metrics; `None` if there is no server, or several.
+    /// The host may be the path of a Unix socket, without a port.
+    fn server(&self) -> Option<(String, Option<u16>)> {
+        None
+    }
+
     /// Checks that several connections see the same database. They do not for a private in-memory one.
     ///
     /// # Errors
@@ -113,6 +124,26 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
         settings: &'t ConnectSettings,
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>>;
 
+    /// Opens a connection that receives notifications, for [`Db::listen`](crate::Db::listen): to the same server as
+    /// [`connect`](Template::connect), in the same way. The connection is outside of the pool.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves no connection open.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Template::connect); [`Kind::Unsupported`](crate::Kind::Unsupported) if the database has no
+    /// notifications, which is the default, or if they would not arrive on this connection.
+    fn connect_listening(
+        &self,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn Listening>>> {
+        drop(credentials);
+        let message = "the driver has no notifications to listen to; that of PostgreSQL has them";
+        Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+    }
+
     /// Returns the template as its own type, so that an application can use what only this driver has.
     fn as_any(&self) -> &dyn Any;
 }
@@ -123,8 +154,8 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
 pub struct ConnectSettings {
     /// How many prepared statements a connection keeps; 0 is none.
     pub statement_cache: usize,
-    /// Sessions may change in ways that neither the text of a statement nor the server shows:
-    /// [`reset`](Connection::reset) has to undo everything that it can, not only known changes.
+    /// Whether [`reset`](Connection::reset) has to undo everything that it can, not only the changes that a statement's
+    /// text or the server has shown.
     pub full_reset: bool,
 }
 
@@ -161,13 +192,68 @@ pub trait Connection: fmt::Debug + Send + 'static {
         })
     }
 
-    /// Runs one statement with many sets of parameters, in as few round trips as possible. Adds up the affected rows.
-    /// Stops at the first error.
+    /// Runs one statement with many sets of parameters, in order, in as few round trips as possible, as if each set ran
+    /// alone. Adds up the affected rows.
+    ///
+    /// Outside of a transaction all sets take effect, or none. In a transaction the sets before a failed one may have
+    /// taken effect: the layer lets such a transaction only be rolled back. The layer calls this with a bounded number
+    /// of sets, several times in a transaction if there are more.
+    ///
+    /// # Errors
+    ///
+    /// The first error ends the call. It names the set, by [`Error::in_set`], if the set and not the statement is wrong.
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>>;
+
+    /// As [`run_batch`](Connection::run_batch), and returns the rows of all sets, in the order of the sets.
+    ///
+    /// By default, runs one set after the other, in a transaction of its own if none is open.
+    ///
+    /// # Errors
+    ///
+    /// As `run_batch`.
+    fn query_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        Box::pin(async move {
+            let own = self.status() == Status::Idle;
+            if own {
+                self.begin_with(&Begin::default(), None).await?;
+            }
+            let mut rows = Vec::new();
+            let mut failed = None;
+            for (n, params) in sets.iter().enumerate() {
+                match self.run(Request::new(sql, params)).await {
+                    Ok(outcome) => rows.extend(outcome.rows),
+                    Err(error) => {
+                        failed = Some(error.in_set(n as u64));
+                        break;
+                    }
+                }
+            }
+            match failed {
+                None if own => match self.commit().await? {
+                    CommitOutcome::Committed => Ok(rows),
+                    CommitOutcome::RolledBack => {
+                        let message = "the server answered the commit with a rollback";
+                        Err(Error::new(crate::Kind::RolledBack, message))
+                    }
+                },
+                None => Ok(rows),
+                Some(error) => {
+                    if own && !self.is_broken() {
+                        self.rollback().await?;
+                    }
+                    Err(error)
+                }
+            }
+        })
+    }
 
     /// Prepares a statement, and keeps it if the connection has a cache.
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>>;
@@ -323,12 +409,12 @@ impl<'a> Request<'a> {
 pub struct Tls {
     /// The protocol, such as `TLSv1.3`, if the driver knows it.
     pub protocol: Option<String>,
-    /// What the driver has verified of the server.
+    /// What the driver has verified about the server.
     pub verified: Verified,
 }
 
 impl Tls {
-    /// Encrypted by a protocol that the driver does not know.
+    /// Returns an encryption whose protocol the driver does not know.
     pub fn new(verified: Verified) -> Self {
         Tls {
             protocol: None,
@@ -337,7 +423,7 @@ impl Tls {
     }
 }
 
-/// What a driver has verified of a server before it used the connection.
+/// What a driver has verified about a server before it used the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verified {
@@ -429,12 +515,19 @@ pub struct Prepared {
     pub params: usize,
     /// The columns of its rows; empty if it returns no rows.
     pub columns: Arc<Columns>,
+    /// The names of the types of its parameters, if the database has inferred them; empty for one that the driver does not
+    /// know.
+    pub param_types: Option<Vec<String>>,
 }
 
 impl Prepared {
     /// Returns a statement with this number of parameters and these columns.
     pub fn new(params: usize, columns: Arc<Columns>) -> Self {
-        Prepared { params, columns }
+        Prepared {
+            params,
+            columns,
+            param_types: None,
+        }
     }
 }
 
@@ -520,124 +613,4 @@ pub enum Reset {
     Done,
     /// The session cannot be reset: the connection has to be replaced.
     Replace,
-}
-
-/// An error that a database reports.
-///
-/// `Debug` does not show the [`detail`](DatabaseError::detail), which often contains personal data.
-#[derive(Clone, Default)]
-#[non_exhaustive]
-pub struct DatabaseError {
-    /// The database's message.
-    pub message: String,
-    /// The SQLSTATE: five characters.
-    pub sql_state: Option<String>,
-    /// The database's own error number.
-    pub code: Option<i64>,
-    /// The rule that was violated.
-    pub violation: Option<Violation>,
-    /// What the database reports besides its message, with values of the row.
-    pub detail: Option<String>,
-    /// What the database advises.
-    pub hint: Option<String>,
-    /// The schema of the table.
-    pub schema: Option<String>,
-    /// The table that the error is about.
-    pub table: Option<String>,
-    /// The column that the error is about, if it is exactly one.
-    pub column: Option<String>,
-    /// The name of the constraint.
-    pub constraint: Option<String>,
-    /// The position of the error in the driver's SQL, in characters from 1. The layer converts it to the position in
-    /// the original text.
-    pub position: Option<usize>,
-}
-
-impl fmt::Debug for DatabaseError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = out.debug_struct("DatabaseError");
-        shown.field("message", &self.message);
-        let texts = [
-            ("sql_state", &self.sql_state),
-            ("hint", &self.hint),
-            ("schema", &self.schema),
-            ("table", &self.table),
-            ("column", &self.column),
-            ("constraint", &self.constraint),
-        ];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                shown.field(name, text);
-            }
-        }
-        if let Some(code) = self.code {
-            shown.field("code", &code);
-        }
-        if let Some(violation) = self.violation {
-            shown.field("violation", &violation);
-        }
-        if let Some(position) = self.position {
-            shown.field("position", &position);
-        }
-        shown.finish_non_exhaustive()
-    }
-}
-
-impl DatabaseError {
-    /// Replaces a part of the message, which is logged, by `?`: it is a value, and may be personal data. The detail
-    /// keeps the whole message.
-    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-    pub(crate) fn hide(&mut self, value: std::ops::Range<usize>) {
-        let mut shown = self.message.clone();
-        shown.replace_range(value, "?");
-        let whole = std::mem::replace(&mut self.message, shown);
-        self.detail = Some(match self.detail.take() {
-            None => whole,
-            Some(detail) => format!("{whole}; {detail}"),
-        });
-    }
-
-    /// Creates an error with this message; set the other fields afterwards.
-    pub fn new(message: impl Into<String>) -> Self {
-        DatabaseError {
-            message: message.into(),
-            ..DatabaseError::default()
-        }
-    }
-
-    /// Sets the SQLSTATE, and the violation that it means.
-    #[must_use]
-    pub fn with_sql_state(mut self, state: &str) -> Self {
-        self.violation = self.violation.or_else(|| sqlstate::violation(state));
-        self.sql_state = Some(state.to_owned());
-        self
-    }
-}
-
-/// Violations that programs react to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Violation {
-    /// A unique or primary key.
-    Unique,
-    /// A foreign key.
-    ForeignKey,
-    /// A column that must have a value.
-    NotNull,
-    /// A check constraint.
-    Check,
-    /// Two transactions conflict: their result equals no serial order.
-    Serialization,
-    /// Two transactions waited for each other.
-    Deadlock,
-    /// The wait for a lock timed out.
-    Locked,
-    /// The SQL has a syntax error.
-    Syntax,
-    /// A table, column or function does not exist.
-    Undefined,
-    /// The call was cancelled.
-    Cancelled,
-    /// The user lacks a permission.
-    Permission,
 }

@@ -16,6 +16,7 @@ pub(super) fn violation(state: &str) -> Option<Violation> {
         "42P01" | "42703" | "42883" | "42S02" | "42S22" | "42704" => Violation::Undefined,
         "57014" | "70100" => Violation::Cancelled,
         "42501" => Violation::Permission,
+        state if state.starts_with("22") => Violation::Data,
         _ => return None,
     })
 }

@@ -4,17 +4,23 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{ErrorDetails, FailedCall};
-use crate::sql::masked;
+use crate::sql::masked_at;
 
 /// Writes the one line of `Display`.
 pub(super) fn line(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     out.write_str(&error.message)?;
+    if let Some(set) = error.set {
+        write!(out, ", in parameter set {set} (the first is 0)")?;
+    }
     for (role, site) in error.roles.iter().zip(&error.call_sites) {
         write!(out, ", {role} {site}")?;
     }
-    codes(error, out)?;
     let call = error.call.as_ref();
-    if let Some(sql) = call.and_then(FailedCall::masked) {
+    let position = error.database.as_ref().and_then(|it| it.position);
+    let sql = call.and_then(|call| call.masked(position));
+    // An arrow shows the position in the SQL.
+    codes(error, position.filter(|_| sql.is_none()), out)?;
+    if let Some(sql) = sql {
         write!(out, ": {sql}")?;
     }
     if let Some(call) = call {
@@ -27,7 +33,11 @@ pub(super) fn line(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt::R
     }
 }
 
-fn codes(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn codes(
+    error: &ErrorDetails,
+    position: Option<usize>,
+    out: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     let Some(reported) = &error.database else {
         return Ok(());
     };
@@ -35,7 +45,11 @@ fn codes(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let parts = [
         state.map(|state| format!("SQLSTATE {state}")),
         reported.code.map(|code| format!("code {code}")),
-        reported.position.map(|at| format!("at character {at}")),
+        position.map(|at| format!("at character {at}")),
+        reported.row.map(|row| match &reported.column {
+            Some(column) => format!("row {row}, column {column}"),
+            None => format!("row {row}"),
+        }),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     match parts.is_empty() {
@@ -49,11 +63,15 @@ pub(super) fn fields(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt:
     let mut shown = out.debug_struct("Error");
     shown.field("kind", &error.kind);
     shown.field("message", &error.message);
+    if let Some(set) = error.set {
+        shown.field("set", &set);
+    }
     if let Some(reported) = &error.database {
         shown.field("database", reported);
     }
     if let Some(call) = &error.call {
-        if let Some(sql) = call.masked() {
+        let position = error.database.as_ref().and_then(|it| it.position);
+        if let Some(sql) = call.masked(position) {
             shown.field("sql", &sql);
         }
         shown.field("call_site", call.site);
@@ -72,9 +90,9 @@ pub(super) fn fields(error: &ErrorDetails, out: &mut fmt::Formatter<'_>) -> fmt:
 
 impl FailedCall {
     /// Returns the SQL as it may be logged.
-    fn masked(&self) -> Option<String> {
+    fn masked(&self, position: Option<usize>) -> Option<String> {
         let (dialect, sql) = self.statement.as_ref()?;
-        Some(masked(dialect, sql))
+        Some(masked_at(dialect, sql, position))
     }
 }
 
@@ -158,7 +176,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "duplicate key (SQLSTATE 23505): INSERT INTO person VALUES (?, ?); at {site}; \
+                "duplicate key (SQLSTATE 23505): INSERT INTO person VALUES (***, ***); at {site}; \
                  hint: Try another."
             )
         );

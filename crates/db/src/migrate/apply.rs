@@ -1,12 +1,14 @@
 //! Applies pending migrations, one after the other, each in a session of its own.
 
+use std::future::Future;
+use std::panic::Location;
 use std::time::Duration;
 
 use super::files::{Migration, Migrations};
 use super::history;
 use super::lock::Lock;
 use super::plan::Status;
-use crate::sql::{self, Dialect, Piece, TransactionVerb};
+use crate::sql::{self, Dialect, Keyword, Piece, TransactionVerb};
 use crate::{Connection, Db, Error, Kind, Result};
 
 /// What a call of [`Db::migrate`] has done.
@@ -24,7 +26,7 @@ pub struct Report {
 pub struct Applied {
     /// The name of its file: `V1__create_users.sql`.
     pub file: String,
-    /// How long it took.
+    /// How long the migration took.
     pub took: Duration,
 }
 
@@ -62,15 +64,57 @@ impl Db {
     /// # Errors
     ///
     /// [`Kind::Migration`] if the history contradicts the files (nothing is applied then), or if a statement fails: the
-    /// message names the file, the statement and its line, and `source()` is the error of the database. Earlier
+    /// message names the file, the statement, its line and the reason, and [`Error::sql`] is the statement. Earlier
     /// migrations stay applied. A lost connection keeps its own kind.
-    pub async fn migrate(&self, migrations: &Migrations) -> Result<Report> {
-        let mut report = Report::default();
+    #[track_caller]
+    pub fn migrate<'a>(
+        &'a self,
+        migrations: &'a Migrations,
+    ) -> impl Future<Output = Result<Report>> + Send + 'a {
+        let site = Location::caller();
+        async move {
+            let mut report = Report::default();
+            let done = self
+                .migrate_all(migrations, |applied| report.applied.push(applied))
+                .await;
+            done.map_err(|error| error.of_call(site))?;
+            Ok(report)
+        }
+    }
+
+    /// Applies the migrations that are pending, like [`migrate`](Db::migrate), and calls a function after each of them: also
+    /// if a later one fails, the program knows what was applied.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`migrate`](Db::migrate).
+    ///
+    /// # Errors
+    ///
+    /// As [`migrate`](Db::migrate).
+    #[track_caller]
+    pub fn migrate_each<'a>(
+        &'a self,
+        migrations: &'a Migrations,
+        on_applied: impl FnMut(Applied) + Send + 'a,
+    ) -> impl Future<Output = Result<()>> + Send + 'a {
+        let site = Location::caller();
+        async move {
+            let done = self.migrate_all(migrations, on_applied).await;
+            done.map_err(|error| error.of_call(site))
+        }
+    }
+
+    async fn migrate_all(
+        &self,
+        migrations: &Migrations,
+        mut on_applied: impl FnMut(Applied),
+    ) -> Result<()> {
         let mut skipped = None;
         loop {
             match self.migrate_next(migrations).await? {
-                Step::UpToDate => return Ok(report),
-                Step::Applied(applied) => report.applied.push(applied),
+                Step::UpToDate => return Ok(()),
+                Step::Applied(applied) => on_applied(applied),
                 // The history has it now. If it has not, the next step would be the same for ever.
                 Step::AppliedElsewhere(file) if skipped.as_ref() != Some(&file) => {
                     skipped = Some(file);
@@ -95,13 +139,14 @@ impl Db {
         if status.pending()?.is_empty() {
             return Ok(Step::UpToDate);
         }
-        let lock = Lock::of(self.driver_name());
+        let lock = Lock::of(self.driver_name(), &connection).await?;
         lock.take(&connection).await?;
         let run = Run {
             db: self,
             migrations,
             dialect: self.dialect(),
             commits_ddl: self.driver_name() == "mysql",
+            has_session: lock != Lock::Pooler,
         };
         // A cancel from here on gives the connection back: the pool rolls back and resets the
         // session, which releases the lock.
@@ -133,10 +178,17 @@ impl Migrations {
     /// # Errors
     ///
     /// The history cannot be read, or no connection is free in time.
-    pub async fn status(&self, db: &Db) -> Result<Status> {
-        let connection = db.connection().await?;
-        let recorded = history::read(&connection, self.history_table()).await?;
-        Ok(Status::new(self, recorded.as_deref().unwrap_or_default()))
+    #[track_caller]
+    pub fn status<'a>(&'a self, db: &'a Db) -> impl Future<Output = Result<Status>> + Send + 'a {
+        let site = Location::caller();
+        async move {
+            let read = async {
+                let connection = db.connection().await?;
+                history::read(&connection, self.history_table()).await
+            };
+            let recorded = read.await.map_err(|error| error.of_call(site))?;
+            Ok(Status::new(self, recorded.as_deref().unwrap_or_default()))
+        }
     }
 }
 
@@ -147,6 +199,8 @@ struct Run<'r> {
     dialect: &'static Dialect,
     /// Each statement that defines something commits what is before it: MySQL.
     commits_ddl: bool,
+    /// All statements outside of a transaction run in one session: no pooler is in between.
+    has_session: bool,
 }
 
 impl Run<'_> {
@@ -196,15 +250,12 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether a rollback undoes all of it.
     fn can_be_undone(&self) -> bool {
-        const CHANGES_ROWS: [&str; 6] = ["DELETE", "INSERT", "REPLACE", "SELECT", "UPDATE", "WITH"];
+        use Keyword::{Delete, Insert, Replace, Select, Update, With};
         let changes_rows = |piece: &Piece<'_>| {
-            let end = piece
-                .bare
-                .find(|letter: char| !letter.is_ascii_alphabetic());
-            let verb = &piece.bare[..end.unwrap_or(piece.bare.len())];
-            CHANGES_ROWS
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(verb))
+            matches!(
+                piece.verb,
+                Some(Delete | Insert | Replace | Select | Update | With)
+            )
         };
         let is_safe = !self.run.commits_ddl || self.pieces.iter().all(changes_rows);
         is_safe && !self.migration.no_transaction()
@@ -229,7 +280,13 @@ impl Attempt<'_> {
             if let Err(error) = transaction.exec(&sent, ()).await {
                 // If the rollback fails the connection is closed, which is a rollback, too.
                 let _ = transaction.rollback().await;
-                return Err(self.failed(at, &sent, error, "it was rolled back"));
+                let mut failed = self.failed(at, &sent, error, "it was rolled back");
+                if refuses_transactions(&failed) {
+                    failed = failed.with_advice(
+                        "move the statement to a file of its own with `-- cenote: no-transaction` at the top",
+                    );
+                }
+                return Err(failed);
             }
         }
         let file = self.migration.file();
@@ -241,7 +298,10 @@ impl Attempt<'_> {
                 );
                 error.wrapped(Kind::OutcomeUnknown, message)
             }
-            kind => error.wrapped(kind_of(kind), format!("{file} could not be committed")),
+            kind => {
+                let message = format!("{file} could not be committed: {}", error.message());
+                error.wrapped(kind_of(kind), message)
+            }
         })?;
         Ok(true)
     }
@@ -249,9 +309,20 @@ impl Attempt<'_> {
     async fn one_by_one(&self, connection: &mut Connection) -> Result<bool> {
         let table = self.run.migrations.history_table();
         let version = self.migration.version();
+        if !self.run.has_session {
+            let message = format!(
+                "{} runs without a transaction, which is not safe through a pooler such as PgBouncer: it may run each \
+                 statement in another session, and no lock keeps other programs out; migrate with a DSN of the server itself",
+                self.migration.file()
+            );
+            return Err(Error::new(Kind::Migration, message));
+        }
         if history::has(connection, table, version).await? {
             return Ok(false);
         }
+        // The file may set another search path, or USE another database.
+        let driver = self.run.db.driver_name();
+        let table = &history::qualified(connection, driver, table).await?;
         for (at, piece) in self.pieces.iter().enumerate() {
             let sent = sql::verbatim(self.run.dialect, piece.text);
             let done = connection.exec(&sent, ()).await;
@@ -302,16 +373,19 @@ impl Attempt<'_> {
         let place = self.place(at, character, sent);
         let file = self.migration.file();
         let kind = kind_of(error.kind());
-        error.wrapped(kind, format!("{file} failed at {place}; {effect}"))
+        let message = format!("{file} failed at {place}: {}; {effect}", error.message());
+        let statement = self.pieces[at].text;
+        let mut error = error.wrapped(kind, message);
+        error.relocate(&|character| without_doubled(statement, sent, character));
+        error.in_call(Location::caller(), Some((self.run.dialect, statement)))
     }
 
     fn not_recorded(&self, error: Error, effect: &str) -> Error {
         let (file, table) = (self.migration.file(), self.run.migrations.history_table());
         let kind = kind_of(error.kind());
-        error.wrapped(
-            kind,
-            format!("{file} could not be recorded in {table}; {effect}"),
-        )
+        let reason = error.message();
+        let message = format!("{file} could not be recorded in {table}: {reason}; {effect}");
+        error.wrapped(kind, message)
     }
 
     /// Names a statement, and the line of this character of it.
@@ -338,6 +412,20 @@ impl Attempt<'_> {
             "{which} taken effect ({why}): undo that, or make it repeatable, before you migrate again"
         )
     }
+}
+
+/// Returns whether a database refused to run a statement because of the transaction around it.
+fn refuses_transactions(error: &Error) -> bool {
+    // SQLite has no SQLSTATE: "cannot VACUUM from within a transaction".
+    error.sql_state() == Some("25001") || error.message().contains("within a transaction")
+}
+
+/// Returns the character of a statement that is this one of the statement as it was sent, with its operators `?` doubled.
+fn without_doubled(statement: &str, sent: &str, character: usize) -> usize {
+    let mut written = statement.chars().peekable();
+    let before = sent.chars().take(character.saturating_sub(1));
+    let matched = before.filter(|letter| written.next_if_eq(letter).is_some());
+    matched.count() + 1
 }
 
 /// A migration that the database refuses is [`Kind::Migration`]; a lost connection or a time-out stays

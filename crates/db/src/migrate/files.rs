@@ -53,7 +53,7 @@ impl Migrations {
         Migrations::new(files.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Takes file names and texts, in any order: for migrations that come from elsewhere.
+    /// Returns migrations from file names and texts, in any order: for files that are not in a folder.
     ///
     /// ```
     /// use cenote::migrate::Migrations;
@@ -83,7 +83,7 @@ impl Migrations {
         )
     }
 
-    /// What [`embed!`](super::embed) expands to. It has checked the names.
+    /// Returns the migrations of [`embed!`](super::embed), which has checked the names.
     #[doc(hidden)]
     pub fn embedded(names: &[&str], texts: &[&str]) -> Self {
         let files = names.iter().copied().zip(texts.iter().copied());
@@ -340,13 +340,13 @@ const fn i64_of(digit: u8) -> i64 {
     digit as i64
 }
 
-/// Whether a file can be a migration: for [`embed!`](super::embed).
+/// Returns whether a file name is that of a migration. For [`embed!`](super::embed).
 #[doc(hidden)]
 pub const fn is_file_name(file: &str) -> bool {
     parse(file).is_some()
 }
 
-/// Whether no file before this one has its version: for [`embed!`](super::embed).
+/// Returns whether no earlier file has the version of this one. For [`embed!`](super::embed).
 #[doc(hidden)]
 pub const fn is_new_version(files: &[&str], at: usize) -> bool {
     let Some((version, ..)) = parse(files[at]) else {

@@ -62,6 +62,28 @@ pub(super) async fn read_or_create(
     }
 }
 
+/// Returns the name of the table that means the same whatever a migration sets: with its schema on PostgreSQL, with its
+/// database on MySQL.
+pub(super) async fn qualified(
+    connection: &Connection,
+    driver: &str,
+    table: &str,
+) -> Result<String> {
+    let sql = match driver {
+        "pgsql" => {
+            "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.oid = pg_catalog.to_regclass(?)"
+        }
+        "mysql" if !table.contains('.') => {
+            "SELECT CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.', ?)"
+        }
+        _ => return Ok(table.to_owned()),
+    };
+    let name: Option<Option<String>> = connection.query_as_opt(sql, (table,)).await?;
+    Ok(name.flatten().unwrap_or_else(|| table.to_owned()))
+}
+
 /// Returns the statement that records a migration as applied now.
 pub(super) fn record(table: &str) -> String {
     format!("INSERT INTO {table} (version, name, applied_on, checksum) VALUES (?, ?, ?, ?)")

@@ -3,15 +3,18 @@
 use crate::{Connection, Result};
 
 /// What keeps other programs from migrating the same database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
     /// An advisory lock of PostgreSQL.
     Postgres,
-    /// A named lock of MySQL and MariaDB.
-    Mysql,
+    /// A named lock of MySQL and MariaDB, by its name: a migration may change the database that it is made of.
+    Mysql(String),
     /// None. The transaction of each migration records it first, so that a second program
     /// waits there, and then finds it applied. SQLite's write lock does the same.
     PerMigration,
+    /// The same, because a pooler is between here and the server. It may give each transaction another session: a lock
+    /// of the session could stay behind, where nobody releases it.
+    Pooler,
 }
 
 /// The key of the advisory lock: "cenote" and "mg" in ASCII.
@@ -20,12 +23,17 @@ const KEY: i64 = 0x6365_6e6f_7465_6d67;
 const NAME: &str = "CONCAT('cenote.migrate.', MD5(COALESCE(DATABASE(), '')))";
 
 impl Lock {
-    pub(super) fn of(driver: &str) -> Self {
-        match driver {
+    /// Returns the lock of the database that a connection leads to.
+    pub(super) async fn of(driver: &str, connection: &Connection) -> Result<Self> {
+        Ok(match driver {
+            "pgsql" if is_behind_pooler(connection).await? => Lock::Pooler,
             "pgsql" => Lock::Postgres,
-            "mysql" => Lock::Mysql,
+            "mysql" => {
+                let sql = format!("SELECT {NAME}");
+                Lock::Mysql(connection.query_as_one(&sql, ()).await?)
+            }
             _ => Lock::PerMigration,
-        }
+        })
     }
 
     /// Waits until no other program migrates.
@@ -33,7 +41,7 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropped, the lock goes with the reset of the session before anybody else gets the connection.
-    pub(super) async fn take(self, connection: &Connection) -> Result<()> {
+    pub(super) async fn take(&self, connection: &Connection) -> Result<()> {
         let mut is_first = true;
         while !self.try_take(connection).await? {
             if is_first {
@@ -44,9 +52,9 @@ impl Lock {
         Ok(())
     }
 
-    async fn try_take(self, connection: &Connection) -> Result<bool> {
+    async fn try_take(&self, connection: &Connection) -> Result<bool> {
         match self {
-            Lock::PerMigration => Ok(true),
+            Lock::PerMigration | Lock::Pooler => Ok(true),
             Lock::Postgres => {
                 let sql = format!("SELECT pg_try_advisory_lock({KEY})");
                 if connection.query_as_one(&sql, ()).await? {
@@ -57,21 +65,49 @@ impl Lock {
                 connection.exec("SELECT pg_sleep(0.1)", ()).await?;
                 Ok(false)
             }
-            Lock::Mysql => {
-                let sql = format!("SELECT GET_LOCK({NAME}, 1)");
-                let taken: Option<i64> = connection.query_as_one(&sql, ()).await?;
+            Lock::Mysql(name) => {
+                let taken: Option<i64> = connection
+                    .query_as_one("SELECT GET_LOCK(?, 1)", (name,))
+                    .await?;
                 Ok(taken == Some(1))
             }
         }
     }
 
     /// Lets the next program migrate.
-    pub(super) async fn release(self, connection: &Connection) -> Result<()> {
-        let sql = match self {
-            Lock::PerMigration => return Ok(()),
-            Lock::Postgres => format!("SELECT pg_advisory_unlock({KEY})"),
-            Lock::Mysql => format!("SELECT RELEASE_LOCK({NAME})"),
-        };
-        connection.exec(&sql, ()).await.map(drop)
+    pub(super) async fn release(&self, connection: &Connection) -> Result<()> {
+        match self {
+            Lock::PerMigration | Lock::Pooler => Ok(()),
+            Lock::Postgres => {
+                // A migration may have changed the search path.
+                let sql = format!("SELECT pg_catalog.pg_advisory_unlock({KEY})");
+                connection.exec(&sql, ()).await.map(drop)
+            }
+            Lock::Mysql(name) => {
+                let released = connection.exec("SELECT RELEASE_LOCK(?)", (name,)).await;
+                released.map(drop)
+            }
+        }
     }
+}
+
+/// Returns whether a pooler, such as PgBouncer, is between this connection and the server: at the login it names
+/// another process than the one that runs statements.
+#[cfg(feature = "postgres")]
+async fn is_behind_pooler(connection: &Connection) -> Result<bool> {
+    let running: i32 = connection
+        .query_as_one("SELECT pg_catalog.pg_backend_pid()", ())
+        .await?;
+    let named = connection
+        .ask_driver(|driver| {
+            let ours = driver.downcast_mut::<crate::postgres::PostgresConnection>();
+            ours.map(|it| it.process_id())
+        })
+        .await?;
+    Ok(named.is_some_and(|named| named != running))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn is_behind_pooler(_connection: &Connection) -> Result<bool> {
+    Ok(false)
 }

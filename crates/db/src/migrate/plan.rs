@@ -20,9 +20,9 @@ pub struct Status {
 pub struct Entry {
     /// The name of its file: `V1__create_users.sql`.
     pub file: String,
-    /// Its version.
+    /// The version of the migration.
     pub version: i64,
-    /// Whether it is applied.
+    /// Whether the migration is applied.
     pub state: State,
 }
 

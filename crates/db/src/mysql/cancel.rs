@@ -10,6 +10,7 @@ use mysql_async::{Error as ClientError, Opts, OptsBuilder};
 
 use super::session::Running;
 use super::wire::{Wire, caught};
+use crate::driver::time_limit::within;
 
 /// Kills a connection on the server.
 ///
@@ -36,12 +37,12 @@ impl Kill {
         let running = running.clone();
         let killing = async move {
             let killed = caught(kill(options.into(), id, &running));
-            match tokio::time::timeout(LIMIT, killed).await {
-                Ok(Ok(())) => tracing::debug!(id, "killed the query of a dropped call"),
-                Ok(Err(error)) => {
+            match within(Some(LIMIT), killed).await {
+                Some(Ok(())) => tracing::debug!(id, "killed the query of a dropped call"),
+                Some(Err(error)) => {
                     tracing::warn!(id, %error, "cannot kill the query of a dropped call");
                 }
-                Err(_) => tracing::warn!(id, "timed out killing the query of a dropped call"),
+                None => tracing::warn!(id, "timed out killing the query of a dropped call"),
             }
         };
         Kill {
@@ -63,7 +64,7 @@ async fn kill(options: Opts, id: u32, running: &Running) -> mysql_async::Result<
         match Wire::open(options.clone()).await {
             Ok(wire) => break wire,
             Err(ClientError::Server(said)) if TOO_MANY.contains(&said.code) => {
-                let _ = tokio::time::timeout(RETRY_AFTER, std::future::pending::<()>()).await;
+                let _: Option<()> = within(Some(RETRY_AFTER), std::future::pending()).await;
             }
             Err(wrong) => return Err(wrong),
         }

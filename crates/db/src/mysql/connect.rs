@@ -13,6 +13,7 @@ use super::connection::MysqlConnection;
 use super::error;
 use super::session::{Facts, Running};
 use super::wire::{Wire, caught};
+use crate::driver::time_limit::attempt_within;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::{Error, Kind, Result};
 
@@ -35,6 +36,14 @@ impl Template for MysqlTemplate {
 
     fn address(&self) -> String {
         self.config.address()
+    }
+
+    fn server(&self) -> Option<(String, Option<u16>)> {
+        match &self.config.servers[..] {
+            [Server::Tcp(host, port)] => Some((host.clone(), Some(*port))),
+            [Server::Socket(path)] => Some((path.clone(), None)),
+            _ => None,
+        }
     }
 
     fn connect<'t>(
@@ -87,17 +96,7 @@ async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Fa
             limit => limit,
         };
         let attempt = log_in(config, credentials, server, address);
-        let outcome = match limit {
-            None => attempt.await,
-            Some(limit) => match tokio::time::timeout(limit, attempt).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    let message = format!("timed out after {limit:?}");
-                    Err(Error::new(Kind::Timeout, message))
-                }
-            },
-        };
-        match outcome {
+        match attempt_within(limit, attempt).await {
             Ok(connected) => return Ok(connected),
             Err(wrong) => {
                 let is_final = wrong.kind() == Kind::Config || is_refused_login(&wrong);

@@ -114,7 +114,7 @@ impl MysqlConnection {
         self.prepared
     }
 
-    /// Whether a call was dropped before its answer was complete, for tests.
+    /// Returns whether a call was dropped before its answer was complete. For tests.
     #[doc(hidden)]
     pub fn is_in_flight(&self) -> bool {
         self.in_flight
@@ -163,7 +163,15 @@ impl Connection for MysqlConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(self.execute_batch(sql, sets))
+        Box::pin(async move { Ok(self.execute_batch(sql, sets, false).await?.0) })
+    }
+
+    fn query_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        Box::pin(async move { Ok(self.execute_batch(sql, sets, true).await?.1) })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {

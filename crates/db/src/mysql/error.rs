@@ -70,6 +70,9 @@ fn violation(code: u16) -> Option<Violation> {
         1216 | 1217 | 1451 | 1452 | 1557 | 1761 | 1762 => Violation::ForeignKey,
         1048 | 1364 => Violation::NotNull,
         3819 | 4025 => Violation::Check,
+        1264 | 1265 | 1292 | 1365 | 1366 | 1367 | 1406 | 1411 | 1416 | 1525 | 1690 | 3140 => {
+            Violation::Data
+        }
         1020 => Violation::Serialization,
         1213 | 1614 => Violation::Deadlock,
         1205 | 1613 | 3572 => Violation::Locked,
@@ -190,22 +193,22 @@ mod tests {
             (
                 1062,
                 "Duplicate entry 'x' for key 'admin' for key 'PRIMARY'",
-                "Duplicate entry ? for key 'PRIMARY'",
+                "Duplicate entry *** for key 'PRIMARY'",
             ),
             (
                 1366,
                 "Incorrect integer value: 'it's' for column `a`.`b`.`c` at row 1",
-                "Incorrect integer value: ? for column `a`.`b`.`c` at row 1",
+                "Incorrect integer value: *** for column `a`.`b`.`c` at row 1",
             ),
             (
                 1292,
                 "Truncated incorrect DOUBLE value: 'ada' for x'",
-                "Truncated incorrect DOUBLE value: ?",
+                "Truncated incorrect DOUBLE value: ***",
             ),
             (
                 1064,
                 "You have an error in your SQL syntax near ''ada' x' at line 1",
-                "You have an error in your SQL syntax near ? at line 1",
+                "You have an error in your SQL syntax near *** at line 1",
             ),
         ] {
             let error = server(code, "HY000", message);
@@ -224,7 +227,7 @@ mod tests {
         let error = server(1062, "23000", "Duplicate entry 'a' for key 'PRIMARY'");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("PRIMARY"));
-        assert_eq!(error.message(), "Duplicate entry ? for key 'PRIMARY'");
+        assert_eq!(error.message(), "Duplicate entry *** for key 'PRIMARY'");
         let detail = "Duplicate entry 'a' for key 'PRIMARY'";
         assert_eq!(error.detail(), Some(detail));
         assert_eq!(

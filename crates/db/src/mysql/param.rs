@@ -65,7 +65,7 @@ fn value_to_raw(value: &Value<'_>, is_utc: bool) -> Result<Raw, String> {
         Value::Timestamp(at) if is_utc => moment(at.date, at.time)?,
         Value::Timestamp(_) => {
             return Err(
-                "a moment in UTC cannot be told to a session whose time_zone is another".into(),
+                "cannot send a UTC timestamp in a session whose time_zone is not UTC".into(),
             );
         }
         Value::Uuid(uuid) => Raw::Bytes(hyphenated(*uuid).into_bytes()),

@@ -22,6 +22,7 @@ use super::stale::is_stale;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{Wire, caught};
+use crate::driver::time_limit::within;
 use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -236,9 +237,9 @@ impl MysqlConnection {
         if self.status != Status::Idle || !stream.is_pure {
             return self.drain().await;
         }
-        match tokio::time::timeout(PATIENCE, self.drain()).await {
-            Ok(drained) => drained,
-            Err(_) => {
+        match within(Some(PATIENCE), self.drain()).await {
+            Some(drained) => drained,
+            None => {
                 self.close_and_kill().await;
                 Ok(())
             }

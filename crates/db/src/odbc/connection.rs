@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use super::types::to_odbc;
+use crate::Result;
 use crate::driver::worker::Worker;
 use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status,
 };
-use crate::{Kind, Result};
 
 /// An open connection to an ODBC data source.
 ///
@@ -32,6 +32,23 @@ impl OdbcConnection {
         }
     }
 
+    /// Runs a statement with many sets of parameters on the thread.
+    async fn batch(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Param<'_>>],
+        wants_rows: bool,
+    ) -> Result<(Outcome, Vec<Batch>)> {
+        let own = |(n, set): (usize, &Vec<Param<'_>>)| {
+            to_odbc(set).map_err(|error| error.in_set(n as u64))
+        };
+        let sets = sets.iter().enumerate().map(own);
+        let sets = sets.collect::<Result<Vec<_>>>()?;
+        let sql = sql.to_owned();
+        self.call(move |session| session.run_batch(&sql, &sets, wants_rows))
+            .await
+    }
+
     async fn call<T: Send + 'static>(
         &mut self,
         program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
@@ -42,8 +59,8 @@ impl OdbcConnection {
 }
 
 /// Returns a copy of a request, for the thread.
-fn order(request: &Request<'_>) -> Result<Order> {
-    Ok(Order {
+fn owned(request: &Request<'_>) -> Result<OwnedRequest> {
+    Ok(OwnedRequest {
         sql: request.sql.to_owned(),
         params: to_odbc(request.params)?,
         script: request.script,
@@ -55,15 +72,15 @@ fn order(request: &Request<'_>) -> Result<Order> {
 impl Connection for OdbcConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            let order = order(&request)?;
-            self.call(move |session| session.run(&order)).await
+            let request = owned(&request)?;
+            self.call(move |session| session.run(&request)).await
         })
     }
 
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
         Box::pin(async move {
-            let order = order(&request)?;
-            self.call(move |session| session.run_all(&order)).await
+            let request = owned(&request)?;
+            self.call(move |session| session.run_all(&request)).await
         })
     }
 
@@ -72,19 +89,15 @@ impl Connection for OdbcConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move {
-            let in_set = |(n, set): (usize, &Vec<Param<'c>>)| {
-                to_odbc(set).map_err(|error| {
-                    let message = format!("set {} of {}: {}", n + 1, sets.len(), error.message());
-                    error.wrapped(Kind::Type, message)
-                })
-            };
-            let sets = sets.iter().enumerate().map(in_set);
-            let sets = sets.collect::<Result<Vec<_>>>()?;
-            let sql = sql.to_owned();
-            self.call(move |session| session.run_batch(&sql, &sets))
-                .await
-        })
+        Box::pin(async move { Ok(self.batch(sql, sets, false).await?.0) })
+    }
+
+    fn query_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        Box::pin(async move { Ok(self.batch(sql, sets, true).await?.1) })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
@@ -97,8 +110,8 @@ impl Connection for OdbcConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.stream.check_none()?;
-            let order = order(&request)?;
-            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            let request = owned(&request)?;
+            let program = move |session: &mut Session, outlet| session.stream(&request, outlet);
             self.stream.start(&mut self.worker, program).await
         })
     }
@@ -118,7 +131,7 @@ impl Connection for OdbcConnection {
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
             let begin = *begin;
-            let first = first.as_ref().map(order).transpose()?;
+            let first = first.as_ref().map(owned).transpose()?;
             self.call(move |session| {
                 session.begin(begin)?;
                 match first {

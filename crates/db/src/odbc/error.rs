@@ -180,6 +180,7 @@ fn sqlite(code: i32, message: &str) -> Option<Violation> {
         1 if message.contains("no such ") || message.contains(" has no column named ") => {
             Violation::Undefined
         }
+        18 | 20 => Violation::Data,
         5 | 6 => Violation::Locked,
         8 | 23 => Violation::Permission,
         9 => Violation::Cancelled,
@@ -194,6 +195,9 @@ fn mysql(code: i32) -> Option<Violation> {
         1048 | 1364 => Violation::NotNull,
         1216 | 1217 | 1451 | 1452 => Violation::ForeignKey,
         3819 | 4025 => Violation::Check,
+        1264 | 1265 | 1292 | 1365 | 1366 | 1367 | 1406 | 1411 | 1416 | 1525 | 1690 => {
+            Violation::Data
+        }
         1213 => Violation::Deadlock,
         1205 | 3572 => Violation::Locked,
         1064 | 1149 => Violation::Syntax,
@@ -237,18 +241,18 @@ mod tests {
         }
     }
 
-    fn told(vendor: Vendor, state: &[u8; 5], code: i32, message: &str) -> Error {
+    fn reported(vendor: Vendor, state: &[u8; 5], code: i32, message: &str) -> Error {
         refused(vendor, &record(state, code, message))
     }
 
     #[test]
     fn general_error_of_sqlite_is_classified_by_number_and_text() {
         let message = "[SQLite]UNIQUE constraint failed: t.a (19)";
-        let error = told(Vendor::Sqlite, b"HY000", 19, message);
+        let error = reported(Vendor::Sqlite, b"HY000", 19, message);
         assert!(error.is_unique_violation());
         assert_eq!(error.sql_state(), Some("23000"));
         assert_eq!((error.code(), error.constraint()), (Some(19), Some("t.a")));
-        let error = told(
+        let error = reported(
             Vendor::Sqlite,
             b"HY000",
             5,
@@ -261,19 +265,19 @@ mod tests {
     #[test]
     fn precise_sqlstate_is_enough() {
         let message = "ERROR: duplicate key value violates unique constraint \"t_pkey\"";
-        let error = told(Vendor::Other, b"23505", 1, message);
+        let error = reported(Vendor::Other, b"23505", 1, message);
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("t_pkey"));
-        let error = told(Vendor::Other, b"40P01", 1, "deadlock detected");
+        let error = reported(Vendor::Other, b"40P01", 1, "deadlock detected");
         assert_eq!(error.violation(), Some(Violation::Deadlock));
         assert!(error.is_retryable());
-        let error = told(Vendor::Other, b"HY008", 0, "operation cancelled");
+        let error = reported(Vendor::Other, b"HY008", 0, "operation cancelled");
         assert_eq!(error.violation(), Some(Violation::Cancelled));
     }
 
     #[test]
     fn error_number_depends_on_the_database() {
-        let of = |vendor, state| told(vendor, state, 1205, "").violation();
+        let of = |vendor, state| reported(vendor, state, 1205, "").violation();
         assert_eq!(of(Vendor::Mysql, b"HY000"), Some(Violation::Locked));
         assert_eq!(of(Vendor::SqlServer, b"40001"), Some(Violation::Deadlock));
     }
@@ -281,7 +285,7 @@ mod tests {
     #[test]
     fn lost_connection_is_recognised_by_its_class() {
         for state in [b"08S01", b"08003", b"57P01", b"HYT01"] {
-            let error = told(Vendor::Other, state, 0, "gone");
+            let error = reported(Vendor::Other, state, 0, "gone");
             assert_eq!(error.kind(), Kind::ConnectionLost);
             assert_eq!(error.sql_state(), std::str::from_utf8(state).ok());
         }

@@ -4,45 +4,45 @@ use std::sync::Arc;
 
 use super::handle::{Bound, Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use super::statement::check_count;
 use crate::Result;
-use crate::driver::{BatchBuilder, Outcome};
+use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::sql::{self, Class};
 
 impl Session {
-    pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
-        let class = self.check(&order.sql)?;
-        let done = match order.script {
-            true => self.run_script(order),
-            false => self.run_one(order, &class),
+    pub(super) fn run(&mut self, request: &OwnedRequest) -> Result<Outcome> {
+        let class = self.check(&request.sql)?;
+        let done = match request.script {
+            true => self.run_script(request),
+            false => self.run_one(request, &class),
         };
-        self.heed_ddl(&order.sql, done)
+        self.heed_ddl(&request.sql, done)
     }
 
     /// Runs a text and returns each of its results.
-    pub(super) fn run_all(&mut self, order: &Order) -> Result<Vec<Outcome>> {
-        self.check(&order.sql)?;
-        let done = self.run_each(order);
-        self.heed_ddl(&order.sql, done)
+    pub(super) fn run_all(&mut self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
+        self.check(&request.sql)?;
+        let done = self.run_each(request);
+        self.heed_ddl(&request.sql, done)
     }
 
-    fn run_each(&mut self, order: &Order) -> Result<Vec<Outcome>> {
-        if !order.script && !order.params.is_empty() {
+    fn run_each(&mut self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
+        if !request.script && !request.params.is_empty() {
             let (mut statement, _) =
-                self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+                self.prepared_for(&request.sql, request.params.len(), request.cache)?;
             let done = statement
-                .execute(self.cancel(), None, &order.params)
+                .execute(self.cancel(), None, &request.params)
                 .and_then(|()| gather_all(&mut statement, self.cancel()));
             let all = self.outcome(done)?;
-            self.keep(order, statement);
+            self.keep(request, statement);
             return Ok(all);
         }
-        let compound = self.compound(&order.sql);
+        let compound = self.compound(&request.sql);
         let texts = match &compound {
             Some(compound) => vec![&**compound],
-            None if order.script && !self.can.batches => sql::split(self.dialect(), &order.sql),
-            None => vec![order.sql.as_str()],
+            None if request.script && !self.can.batches => sql::split(self.dialect(), &request.sql),
+            None => vec![request.sql.as_str()],
         };
         let mut all = Vec::new();
         for text in texts {
@@ -58,17 +58,17 @@ impl Session {
     }
 
     /// Runs a script: in one piece, or statement by statement if the driver cannot do that.
-    fn run_script(&mut self, order: &Order) -> Result<Outcome> {
-        if let Some(compound) = self.compound(&order.sql) {
-            return self.run_text_as(&compound, order.rows, false);
+    fn run_script(&mut self, request: &OwnedRequest) -> Result<Outcome> {
+        if let Some(compound) = self.compound(&request.sql) {
+            return self.run_text_as(&compound, request.rows, false);
         }
         if self.can.batches {
-            return self.run_text(&order.sql, order.rows);
+            return self.run_text(&request.sql, request.rows);
         }
         let mut outcome = Outcome::default();
-        for statement in sql::split(self.dialect(), &order.sql) {
+        for statement in sql::split(self.dialect(), &request.sql) {
             self.check_not_cancelled()?;
-            outcome = self.run_text(statement, order.rows)?;
+            outcome = self.run_text(statement, request.rows)?;
         }
         Ok(outcome)
     }
@@ -87,39 +87,45 @@ impl Session {
         self.outcome(done)
     }
 
-    fn run_one(&mut self, order: &Order, class: &Class) -> Result<Outcome> {
-        if !order.cache && order.params.is_empty() {
-            return self.run_text(&order.sql, order.rows);
+    fn run_one(&mut self, request: &OwnedRequest, class: &Class) -> Result<Outcome> {
+        if !request.cache && request.params.is_empty() {
+            return self.run_text(&request.sql, request.rows);
         }
         let (mut statement, was_kept) =
-            self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+            self.prepared_for(&request.sql, request.params.len(), request.cache)?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &order.params)?;
-            gather(statement, cancel, order.rows, false)
+            statement.execute(cancel, None, &request.params)?;
+            gather(statement, cancel, request.rows, false)
         };
         let mut done = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &done) {
             // It may still have unread rows.
             self.discard(statement);
-            statement = self.prepare_anew(&order.sql)?;
+            statement = self.prepare_anew(&request.sql)?;
             done = run(&mut statement, self.cancel());
         }
         let outcome = self.outcome(done)?;
-        self.keep(order, statement);
+        self.keep(request, statement);
         Ok(outcome)
     }
 
-    /// Runs a statement with each parameter set: all or nothing, unless a transaction is open.
-    pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
+    /// Runs a statement with each parameter set: all or nothing, unless a transaction is open. Returns the rows, if they
+    /// are wanted.
+    pub(super) fn run_batch(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Bound>],
+        wants_rows: bool,
+    ) -> Result<(Outcome, Vec<Batch>)> {
         self.check(sql)?;
         if sets.is_empty() {
-            return Ok(Outcome::default());
+            return Ok((Outcome::default(), Vec::new()));
         }
         let own = !self.transaction.is_open() && self.can.transactions && !self.doubtful;
         if own {
             self.begin(crate::driver::Begin::default())?;
         }
-        let done = self.run_sets(sql, sets);
+        let done = self.run_sets(sql, sets, wants_rows);
         if own {
             match &done {
                 Ok(_) => drop(self.commit()?),
@@ -130,21 +136,31 @@ impl Session {
         self.heed_ddl(sql, done)
     }
 
-    fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
+    fn run_sets(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Bound>],
+        wants_rows: bool,
+    ) -> Result<(Outcome, Vec<Batch>)> {
         let given = sets.first().map_or(0, Vec::len);
         let (mut statement, _) = self.prepared_for(sql, given, true)?;
-        let mut all = Outcome::default();
-        for set in sets {
+        let (mut all, mut rows) = (Outcome::default(), Vec::new());
+        for (n, set) in sets.iter().enumerate() {
             self.check_not_cancelled()?;
-            check_count(&mut statement, set.len())?;
-            let cancel = self.cancel();
-            let done = statement
-                .execute(cancel, None, set)
-                .and_then(|()| gather(&mut statement, cancel, false, false));
-            all.rows_affected += self.outcome(done)?.rows_affected;
+            let counted = check_count(&mut statement, set.len());
+            let done = counted.and_then(|()| {
+                let cancel = self.cancel();
+                let done = statement
+                    .execute(cancel, None, set)
+                    .and_then(|()| gather(&mut statement, cancel, wants_rows, false));
+                self.outcome(done)
+            });
+            let outcome = done.map_err(|error| error.in_set(n as u64))?;
+            all.rows_affected += outcome.rows_affected;
+            rows.extend(outcome.rows);
         }
         self.keep_text(sql, statement);
-        Ok(all)
+        Ok((all, rows))
     }
 }
 

@@ -250,26 +250,26 @@ const FIRST_PART: usize = 4 * 1024;
 const LARGEST_PART: usize = 1024 * 1024;
 
 impl Stmt {
-    fn told<T>(&self, result: SqlResult<T>) -> OdbcResult<T> {
+    fn checked<T>(&self, result: SqlResult<T>) -> OdbcResult<T> {
         result.into_result_without_logging(&self.handle)
     }
 
     pub(super) fn prepare(&mut self, sql: &str) -> OdbcResult<()> {
         let text = Ended::new(sql);
         let prepared = self.handle.prepare(&SqlText::new(text.as_str()));
-        self.told(prepared)
+        self.checked(prepared)
     }
 
     /// Sets a time limit for the statement, if the driver supports it; 0 means none.
     pub(super) fn set_timeout(&mut self, seconds: usize) -> OdbcResult<()> {
         let set = self.handle.set_query_timeout_sec(seconds);
-        self.told(set)
+        self.checked(set)
     }
 
     /// Returns the number of parameters; `None` if the driver does not know.
     pub(super) fn params(&mut self) -> Option<u16> {
-        let told = self.handle.num_params();
-        self.told(told).ok()
+        let result = self.handle.num_params();
+        self.checked(result).ok()
     }
 
     /// Runs a text, or the prepared statement, up to its first result.
@@ -290,11 +290,11 @@ impl Stmt {
                 None => unsafe { handle.execute() },
             });
             // `NoData` means that no row was changed: not an error.
-            self.told(run.or_no_data()).map(drop)
+            self.checked(run.or_no_data()).map(drop)
         });
         // Also after an error, nothing stays bound when the parameters are dropped.
         let unbound = self.handle.reset_parameters();
-        let unbound = self.told(unbound);
+        let unbound = self.checked(unbound);
         done.and(unbound)
     }
 
@@ -304,29 +304,29 @@ impl Stmt {
             // SAFETY: only called by `execute`, which unbinds before `params` can go; the
             // parameter is complete, and the statement shares its bindings with no other.
             let bound = unsafe { self.handle.bind_input_parameter(number, param) };
-            self.told(bound)?;
+            self.checked(bound)?;
         }
         Ok(())
     }
 
     /// Returns the number of columns of the current result; 0 if it has no rows.
     pub(super) fn width(&mut self) -> OdbcResult<u16> {
-        let told = self.handle.num_result_cols();
-        self.told(told)
+        let result = self.handle.num_result_cols();
+        self.checked(result)
             .map(|width| u16::try_from(width).unwrap_or(0))
     }
 
     pub(super) fn column(&mut self, number: u16) -> OdbcResult<ColumnDescription> {
         let mut column = ColumnDescription::default();
-        let told = self.handle.describe_col(number, &mut column);
-        self.told(told)?;
+        let result = self.handle.describe_col(number, &mut column);
+        self.checked(result)?;
         Ok(column)
     }
 
     /// Returns the number of changed rows; `None` if the driver does not know.
     pub(super) fn affected(&mut self) -> OdbcResult<Option<u64>> {
-        let told = self.handle.row_count();
-        self.told(told).map(|rows| u64::try_from(rows).ok())
+        let result = self.handle.row_count();
+        self.checked(result).map(|rows| u64::try_from(rows).ok())
     }
 
     /// Moves to the next row.
@@ -344,7 +344,7 @@ impl Stmt {
     }
 
     fn next(&self, result: SqlResult<()>) -> OdbcResult<Next> {
-        Ok(match self.told(result.or_no_data())? {
+        Ok(match self.checked(result.or_no_data())? {
             Some(()) => Next::There,
             None => Next::Over,
         })
@@ -356,7 +356,7 @@ impl Stmt {
         let done = unsafe { SQLFreeStmt(self.handle.as_sys(), FreeStmtOption::Close) };
         match is_done(done) {
             true => Ok(()),
-            false => self.told(SqlResult::Error {
+            false => self.checked(SqlResult::Error {
                 function: "SQLFreeStmt",
             }),
         }
@@ -375,8 +375,8 @@ impl Stmt {
     /// Reads a cell of the current row as a number; `None` if it is NULL.
     pub(super) fn float(&mut self, column: u16) -> OdbcResult<Option<f64>> {
         let mut number = Nullable::<f64>::null();
-        let told = self.handle.get_data(column, &mut number);
-        self.told(told.or_no_data())?;
+        let result = self.handle.get_data(column, &mut number);
+        self.checked(result.or_no_data())?;
         Ok(number.into_opt())
     }
 
@@ -392,7 +392,7 @@ impl Stmt {
             let mut part = VarCell::<_, K>::from_buffer(&mut self.part[..], Indicator::Null);
             let got = self.handle.get_data(column, &mut part);
             let indicator = part.indicator();
-            if self.told(got.or_no_data())?.is_none() {
+            if self.checked(got.or_no_data())?.is_none() {
                 // The last part filled the buffer exactly.
                 return Ok(true);
             }

@@ -85,7 +85,7 @@ impl Can {
 }
 
 /// A request without borrowed data, for the thread.
-pub(super) struct Order {
+pub(super) struct OwnedRequest {
     pub(super) sql: String,
     pub(super) params: Vec<Bound>,
     pub(super) script: bool,
@@ -140,7 +140,7 @@ impl Session {
 
     /// Converts an error of the driver, and fails the open transaction: some databases have rolled it back, and ODBC
     /// does not report that.
-    pub(super) fn told(&mut self, error: OdbcError) -> Error {
+    pub(super) fn note_failure(&mut self, error: OdbcError) -> Error {
         let error = error::from_odbc(self.can.vendor, error);
         self.transaction.fail();
         let lost = error.kind() == Kind::ConnectionLost;
@@ -165,7 +165,7 @@ impl Session {
     /// Checks a text before it runs: refuses what the transaction does not allow, and notes what the text may change.
     pub(super) fn check(&mut self, sql: &str) -> Result<Class> {
         self.changed = false;
-        let class = sql::plan(self.config.dialect, sql)?.class;
+        let class = sql::cached_scan(self.config.dialect, sql)?.class;
         self.transaction.check(&class)?;
         self.check_reading()?;
         let in_ours = self.transaction.is_open()
@@ -225,7 +225,7 @@ impl Session {
             statement = self.prepare_anew(sql)?;
             described = Shape::of(&mut statement);
         }
-        let shape = described.map_err(|error| self.told(error))?;
+        let shape = described.map_err(|error| self.note_failure(error))?;
         let params = statement.params().unwrap_or(0);
         self.keep_text(sql, statement);
         Ok(Prepared::new(usize::from(params), shape.columns))
@@ -250,12 +250,12 @@ impl Session {
         let done = statement.execute(Cancel::NEVER, Some(sql), &[]);
         done.and_then(|()| gather(&mut statement, Cancel::NEVER, false, true))
             .map(drop)
-            .map_err(|error| self.told(error))
+            .map_err(|error| self.note_failure(error))
     }
 
     pub(super) fn statement(&mut self) -> Result<Stmt> {
         let made = self.connection.statement();
-        let mut statement = made.map_err(|error| self.told(error))?;
+        let mut statement = made.map_err(|error| self.note_failure(error))?;
         if self.config.query_timeout > 0 {
             // If the driver has no limit, the layer's limit applies.
             let _ = statement.set_timeout(self.config.query_timeout);
@@ -281,7 +281,7 @@ impl Session {
 
     /// Converts the result of a run: the inner error is the client's own, the outer one the driver's.
     pub(super) fn outcome<T>(&mut self, done: Result<Result<T>, OdbcError>) -> Result<T> {
-        done.map_err(|error| self.told(error))?
+        done.map_err(|error| self.note_failure(error))?
     }
 }
 

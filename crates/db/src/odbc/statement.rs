@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::error::Vendor;
 use super::handle::Stmt;
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use super::transaction::may_commit;
-use crate::sql::{self, Class, Dialect, class, contains_any};
+use crate::sql::{self, Class, Dialect, Keyword, class, contains_any};
 use crate::{Error, Kind, Result};
 
 impl Session {
@@ -82,7 +82,7 @@ impl Session {
             Some(compound) => statement.prepare(&compound),
             None => statement.prepare(sql),
         };
-        prepared.map_err(|error| self.told(error))?;
+        prepared.map_err(|error| self.note_failure(error))?;
         Ok(statement)
     }
 
@@ -92,31 +92,26 @@ impl Session {
         if self.can.vendor != Vendor::Mysql || !sql.contains(';') {
             return None;
         }
-        let [statement] = *sql::split(self.dialect(), sql) else {
+        let pieces = sql::pieces(self.dialect(), sql);
+        let [piece] = pieces.as_slice() else {
             return None;
         };
+        let statement = piece.bare;
         // A final semicolon does not count.
         if !statement.contains(';') || sql::split(&Dialect::ODBC, statement).len() < 2 {
             return None;
         }
-        let starts_with = |word: &str| {
-            let start = statement.get(..word.len());
-            start.is_some_and(|start| start.eq_ignore_ascii_case(word))
-        };
-        // A routine is no compound statement, though its body has semicolons, and cannot be created inside of one.
-        if starts_with("create") {
-            return None;
+        match piece.verb {
+            // A routine is no compound statement, though its body has semicolons, and cannot be created inside of one.
+            Some(Keyword::Create) => None,
+            Some(Keyword::Begin) => Some(Cow::Borrowed(statement)),
+            _ => Some(Cow::Owned(format!("BEGIN NOT ATOMIC\n{statement}\n; END"))),
         }
-        let begins = starts_with("begin");
-        Some(match begins {
-            true => Cow::Borrowed(statement),
-            false => Cow::Owned(format!("BEGIN NOT ATOMIC\n{statement}\n; END")),
-        })
     }
 
-    pub(super) fn keep(&mut self, order: &Order, statement: Stmt) {
-        match order.cache {
-            true => self.keep_text(&order.sql, statement),
+    pub(super) fn keep(&mut self, request: &OwnedRequest, statement: Stmt) {
+        match request.cache {
+            true => self.keep_text(&request.sql, statement),
             false => self.discard(statement),
         }
     }

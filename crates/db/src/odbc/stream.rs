@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::handle::{Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use crate::driver::Columns;
 use crate::driver::worker::stream::{Outlet, Started};
 use crate::sql::Class;
@@ -13,31 +13,31 @@ use crate::{Error, Kind, Result};
 impl Session {
     /// Runs a statement and sends its rows in batches, as fast as the caller takes them, until the caller drops
     /// the stream.
-    pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
-        if order.script {
+    pub(super) fn stream(&mut self, request: &OwnedRequest, outlet: Outlet) -> Result<()> {
+        if request.script {
             let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        let class = self.check(&order.sql)?;
-        let done = self.send_rows(order, &class, outlet);
-        self.heed_ddl(&order.sql, done)
+        let class = self.check(&request.sql)?;
+        let done = self.send_rows(request, &class, outlet);
+        self.heed_ddl(&request.sql, done)
     }
 
-    fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
+    fn send_rows(&mut self, request: &OwnedRequest, class: &Class, outlet: Outlet) -> Result<()> {
         let (mut statement, was_kept) =
-            self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+            self.prepared_for(&request.sql, request.params.len(), request.cache)?;
         let status = self.status();
         let read_only = class.pure_read && !self.transaction.is_open();
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &order.params)
+            statement.execute(cancel, None, &request.params)
         };
         let mut begun = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &begun) {
             self.discard(statement);
-            statement = self.prepare_anew(&order.sql)?;
+            statement = self.prepare_anew(&request.sql)?;
             begun = run(&mut statement, self.cancel());
         }
-        begun.map_err(|error| self.told(error))?;
+        begun.map_err(|error| self.note_failure(error))?;
         let sent = send(&mut statement, self.cancel(), outlet, |columns| Started {
             columns,
             status,
@@ -45,8 +45,8 @@ impl Session {
         });
         // The next user of the statement must not find its rows.
         let done = sent.and_then(|sent| statement.close().map(|()| sent));
-        let sent = done.map_err(|error| self.told(error))?;
-        self.keep(order, statement);
+        let sent = done.map_err(|error| self.note_failure(error))?;
+        self.keep(request, statement);
         sent
     }
 }
@@ -65,15 +65,15 @@ fn send(
         return Ok(Ok(()));
     }
     while let Next::There = statement.fetch(cancel)? {
-        let mut told = Ok(());
+        let mut sent = Ok(());
         let pushed = outlet.push(|rows| match shape.push(statement, rows) {
             Ok(done) => done,
             Err(error) => {
-                told = Err(error);
+                sent = Err(error);
                 Err(Error::new(Kind::Database, "the row cannot be read"))
             }
         });
-        told?;
+        sent?;
         match pushed {
             Ok(true) => {}
             Ok(false) => return Ok(Ok(())),

@@ -153,7 +153,7 @@ impl Session {
         };
         self.transaction.isolation_before = before;
         if let Err(error) = self.connection.set_autocommit(false) {
-            let error = self.told(error);
+            let error = self.note_failure(error);
             self.restore()?;
             return Err(error);
         }
@@ -176,7 +176,7 @@ impl Session {
             return Ok(None);
         }
         let set = self.connection.set_isolation(wanted);
-        set.map_err(|error| self.told(error))?;
+        set.map_err(|error| self.note_failure(error))?;
         Ok(before)
     }
 
@@ -238,7 +238,7 @@ impl Session {
 
     /// Marks the connection as broken after an error that leaves its state unknown.
     fn unsure(&mut self, error: super::handle::OdbcError) -> Error {
-        let error = self.told(error);
+        let error = self.note_failure(error);
         self.broken = true;
         error
     }

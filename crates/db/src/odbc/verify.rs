@@ -137,7 +137,7 @@ impl Session {
         }
         self.check_same()?;
         let done = self.connection.commit();
-        done.map_err(|error| self.told(error))?;
+        done.map_err(|error| self.note_failure(error))?;
         self.check_same()
     }
 

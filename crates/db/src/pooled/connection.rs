@@ -8,16 +8,16 @@ use std::time::Duration;
 use cenote_pool::{Runtime, Verdict, within};
 use tracing::level_filters::LevelFilter;
 
+use crate::Result;
 use crate::binding::writers::Writer;
+use crate::call::listens;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
 use crate::driver::{Connection, Request, Reset, Status};
-use crate::error::rounded;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
-use crate::sql::Class;
+use crate::sql::{self, Class};
 use crate::types::value::Value;
-use crate::{Error, Kind, Result};
 
 /// After this many answers of one connection, the idle connections are checked.
 const CHECK_EVERY: u32 = 32;
@@ -50,6 +50,8 @@ pub struct PooledConnection {
     runtime: Arc<dyn Runtime>,
     log: Arc<StatementLog>,
     watches_from: LevelFilter,
+    /// Where the durations of its statements are recorded.
+    timings_shard: usize,
     /// The driver names the line that holds the only permit to write.
     names_writers: bool,
     /// The right to write, if the connection was taken to write.
@@ -80,6 +82,7 @@ impl PooledConnection {
             runtime: Arc::clone(runtime),
             log: Arc::clone(log),
             watches_from: log.watches_from(),
+            timings_shard: log.timings.next_shard(),
             names_writers,
             writer: None,
             is_loss_reported: false,
@@ -104,7 +107,13 @@ impl PooledConnection {
         request.cache = false;
         request.rows = false;
         async move {
-            let done = self.send(&Run(request), site).await.map(drop);
+            let done = async {
+                match sql::cached_scan(self.log.dialect, sql) {
+                    Ok(scan) if scan.class.listens => Err(listens()),
+                    _ => self.send(&Run(request, None), site).await.map(drop),
+                }
+            };
+            let done = done.await;
             done.map_err(|error| error.in_call(site, Some((self.log.dialect, sql))))
         }
     }
@@ -131,11 +140,21 @@ impl PooledConnection {
         if self.names_writers {
             self.connection.set_call_site(site);
         }
-        let answer = match LevelFilter::current() >= self.watches_from {
-            false => op.start(&mut *self.connection),
-            true => self.log.watch(op, site, &mut *self.connection),
+        let answer = {
+            let sql = op.sql();
+            // A cancel of the request records it as failed.
+            let measuring =
+                (!sql.is_empty()).then(|| self.log.measure(sql, site, self.timings_shard));
+            let answer = match LevelFilter::current() >= self.watches_from {
+                false => op.start(&mut *self.connection),
+                true => self.log.watch(op, site, &mut *self.connection),
+            };
+            let answer = answer.await;
+            if let Some(measuring) = measuring {
+                measuring.end::<O>(&answer);
+            }
+            answer
         };
-        let answer = answer.await;
         self.note_answer();
         if answer.is_err() {
             self.note_error();
@@ -167,14 +186,11 @@ impl PooledConnection {
         runtime: &dyn Runtime,
         limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
-        let Some(TimeLimit { time, setting }) = limit else {
+        let Some(limit) = limit else {
             return self.send(op, site).await;
         };
-        let answer = within(runtime, Some(time), self.send(op, site)).await;
-        answer.unwrap_or_else(|| {
-            let message = format!("statement cancelled after {} ({setting})", rounded(time));
-            Err(Error::new(Kind::StatementTimeout, message))
-        })
+        let answer = within(runtime, Some(limit.time), self.send(op, site)).await;
+        answer.unwrap_or_else(|| Err(limit.exceeded()))
     }
 
     #[inline]
@@ -207,10 +223,8 @@ impl PooledConnection {
 
     /// Counts the session as unchanged from now on: the set-up is part of it.
     pub(crate) fn set_untouched(&mut self) {
-        if self.touched {
-            self.touched = false;
-            self.connection.session_is_set_up();
-        }
+        self.touched = false;
+        self.connection.session_is_set_up();
     }
 
     /// Notes what a text of this class may do to the session, before it is sent: a dropped call may have done it.
@@ -229,6 +243,13 @@ impl PooledConnection {
     /// Notes that the rows of a text of this class are streamed.
     pub(crate) fn start_stream(&mut self, class: &Class) {
         self.stream = Some(*class);
+    }
+
+    /// Keeps the call at `site` unanswered: the server waits for its data. Dropped now, it dooms its transaction.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn hold_call(&mut self, site: &'static Location<'static>) {
+        self.in_flight = Some(site);
+        self.harmless = false;
     }
 
     /// Returns the class of the text whose rows are streamed.

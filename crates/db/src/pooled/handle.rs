@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cenote_pool::{Pool, Runtime};
 
 use crate::config::DbConfig;
+use crate::listen::Hub;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::Shared;
 
@@ -14,6 +15,8 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Pool<ConnectionManager>,
     pub(crate) config: DbConfig,
+    /// Receives notifications, on a connection outside of the pool.
+    pub(crate) hub: Hub,
     /// The driver's name.
     pub(crate) driver: &'static str,
     /// When idle connections may be checked early again, by the coarse clock.
@@ -50,6 +53,7 @@ impl fmt::Debug for Handle {
             .field("driver", &self.driver)
             .field("address", &self.pool.manager().template.address())
             .field("status", &self.pool.status())
+            .field("listening", &self.hub)
             .finish_non_exhaustive()
     }
 }

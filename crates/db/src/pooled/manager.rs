@@ -34,8 +34,7 @@ impl<H: for<'c> AsyncHook<'c, PooledConnection, Result<()>>> OnConnect for H {
 /// Opens, checks, cleans and closes the connections of one handle: the pool's [`Manager`].
 pub struct ConnectionManager {
     pub(crate) template: Arc<dyn Template>,
-    pub(crate) credentials: CredentialProvider,
-    pub(crate) dsn_credentials: Credentials,
+    pub(crate) login: Arc<Login>,
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) reset: ResetPolicy,
@@ -46,6 +45,22 @@ pub struct ConnectionManager {
     /// When a call last found its connection lost, by the coarse clock; 0 if none did. Only a connection that has
     /// answered since then is trusted.
     pub(crate) last_loss: AtomicU64,
+}
+
+/// Where the credentials of each connection come from.
+pub(crate) struct Login {
+    pub(crate) provider: CredentialProvider,
+    /// Completes what the provider leaves out, such as the user.
+    pub(crate) dsn: Credentials,
+}
+
+impl Login {
+    /// Returns the credentials for one connect.
+    pub(crate) async fn credentials(&self) -> Result<Credentials> {
+        let credentials = self.provider.get().await?.or(self.dsn.clone());
+        credentials.check()?;
+        Ok(credentials)
+    }
 }
 
 /// The default settings of every connection, in order.
@@ -124,14 +139,7 @@ impl ConnectionManager {
         };
         let limit = Some(self.connect_timeout);
         let connected = within(&self.runtime, limit, connecting).await;
-        connected.unwrap_or_else(|| {
-            let message = format!(
-                "timed out after {} connecting to {} (connect_timeout)",
-                rounded(self.connect_timeout),
-                self.template.address()
-            );
-            Err(Error::new(Kind::Timeout, message))
-        })
+        connected.unwrap_or_else(|| Err(connect_timed_out(self.connect_timeout, &*self.template)))
     }
 
     /// Replaces a lost connection by a new one.
@@ -152,10 +160,7 @@ impl ConnectionManager {
 
     /// Opens a connection, without hooks and defaults.
     pub(crate) async fn open(&self) -> Result<Box<dyn Connection>> {
-        let credentials = self.credentials.get().await?;
-        // The DSN completes what the provider leaves out, such as the user.
-        let credentials = credentials.or(self.dsn_credentials.clone());
-        credentials.check()?;
+        let credentials = self.login.credentials().await?;
         self.template.connect(credentials, &self.settings).await
     }
 
@@ -243,6 +248,16 @@ impl ConnectionManager {
     pub(crate) fn replaces_always(&self) -> bool {
         self.reset == ResetPolicy::Replace
     }
+}
+
+/// Returns the error of a connection that was not opened in time.
+pub(crate) fn connect_timed_out(limit: Duration, template: &dyn Template) -> Error {
+    let message = format!(
+        "timed out after {} connecting to {} (connect_timeout)",
+        rounded(limit),
+        template.address()
+    );
+    Error::new(Kind::Timeout, message)
 }
 
 impl Manager for ConnectionManager {

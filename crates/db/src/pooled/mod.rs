@@ -4,4 +4,6 @@ pub(crate) mod connection;
 pub(crate) mod handle;
 pub(crate) mod manager;
 pub(crate) mod shared;
+pub(crate) mod statement_events;
 pub(crate) mod statement_log;
+pub(crate) mod statement_timings;

@@ -9,8 +9,11 @@ use cenote_pool::Runtime;
 
 use crate::binding::contention::Contention;
 use crate::binding::writers::Writers;
+use crate::call::trace::Origin;
 use crate::driver::Dialect;
+use crate::error::rounded;
 use crate::pooled::handle::Handle;
+use crate::{Error, Kind};
 
 /// Identifies a `Db`. Clones have the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,9 +34,21 @@ pub(crate) struct TimeLimit {
     pub(crate) setting: &'static str,
 }
 
+impl TimeLimit {
+    /// Returns the error of a statement that has exceeded this limit.
+    #[cold]
+    pub(crate) fn exceeded(self) -> Error {
+        let TimeLimit { time, setting } = self;
+        let message = format!("statement cancelled after {} ({setting})", rounded(time));
+        Error::new(Kind::StatementTimeout, message)
+    }
+}
+
 pub(crate) struct Shared {
     pub(crate) id: DbId,
     pub(crate) dialect: &'static Dialect,
+    /// What spans say about the database.
+    pub(crate) origin: Origin,
     /// The database has one writer at a time.
     pub(crate) one_writer: bool,
     /// Limits the connections of writers, for a database with one writer.

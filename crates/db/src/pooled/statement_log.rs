@@ -13,6 +13,8 @@ use crate::Result;
 use crate::call::op::Op;
 use crate::driver::{BoxFuture, Connection};
 use crate::error::rounded;
+use crate::pooled::statement_events::StatementListeners;
+use crate::pooled::statement_timings::StatementTimings;
 use crate::sql::{Dialect, masked};
 
 /// The target of all events of the log.
@@ -23,12 +25,14 @@ macro_rules! target {
 }
 
 /// What a handle logs of its statements.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct StatementLog {
     /// A statement that takes this long is logged as slow.
     pub(crate) slow: Option<Duration>,
     pub(crate) dialect: &'static Dialect,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) timings: StatementTimings,
+    pub(crate) listeners: StatementListeners,
 }
 
 impl StatementLog {

@@ -205,6 +205,19 @@ impl Config {
         }
     }
 
+    /// Returns the host and the port, if there is one server.
+    pub(super) fn only_server(&self) -> Option<(String, Option<u16>)> {
+        let [server] = &self.servers[..] else {
+            return None;
+        };
+        match (&server.address, server.name.as_str()) {
+            (None, "") => None,
+            (Some(address), "") => Some((address.to_string(), Some(server.port))),
+            (None, folder) if folder.starts_with(['/', '@']) => Some((folder.to_owned(), None)),
+            (_, name) => Some((name.to_owned(), Some(server.port))),
+        }
+    }
+
     /// Returns the login for this server: the credentials, completed by the service file, the environment and the
     /// password file.
     ///

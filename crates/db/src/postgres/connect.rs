@@ -9,9 +9,12 @@ use postgres_types::{Oid, Type};
 use super::config::Config;
 use super::connection::PostgresConnection;
 use super::known_type::KnownType;
+use super::listening::PostgresListening;
 use super::net::hosts;
 use crate::Result;
-use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
+use crate::driver::{
+    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Listening, Template,
+};
 
 /// What all connections of a handle share.
 #[derive(Debug)]
@@ -41,6 +44,10 @@ impl Template for PostgresTemplate {
         self.config.address()
     }
 
+    fn server(&self) -> Option<(String, Option<u16>)> {
+        self.config.only_server()
+    }
+
     fn connect<'t>(
         &'t self,
         credentials: Credentials,
@@ -52,6 +59,17 @@ impl Template for PostgresTemplate {
             let mut connection = PostgresConnection::new(started, peer, types, settings);
             connection.check_reading()?;
             Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn connect_listening(
+        &self,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn Listening>>> {
+        Box::pin(async move {
+            let (started, _) = hosts::connect(&self.config, &credentials).await?;
+            let listening = PostgresListening::new(started).await?;
+            Ok(Box::new(listening) as Box<dyn Listening>)
         })
     }
 

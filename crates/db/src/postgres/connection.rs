@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::cancel::Canceller;
 use super::connect::Types;
+use super::copy::OpenCopy;
 use super::error;
 use super::kept::{Change, Kept};
 use super::net::hosts::Peer;
@@ -46,6 +47,9 @@ pub struct PostgresConnection {
     /// The call in flight, or the dropped call that is not settled yet.
     pub(super) in_flight: InFlight,
     pub(super) stream: Option<Stream>,
+    pub(super) copy: Option<OpenCopy>,
+    /// The last INSERT whose sets have to run one by one.
+    pub(super) singly: Option<Box<str>>,
     warnings: u64,
     /// The server's reason for closing the idle connection, if it sent one.
     farewell: Option<Error>,
@@ -82,6 +86,8 @@ impl PostgresConnection {
             canceller: Canceller::new(peer, started.key),
             in_flight: InFlight::Nothing,
             stream: None,
+            copy: None,
+            singly: None,
             warnings: 0,
             farewell: None,
         }
@@ -124,6 +130,10 @@ impl PostgresConnection {
         }
         if self.stream.is_some() {
             let message = "a row stream is open on this connection; end it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        if self.copy.is_some() {
+            let message = "a COPY is open on this connection; end it first";
             return Err(Error::new(Kind::Busy, message));
         }
         if self.in_flight != InFlight::Nothing || !self.wire.is_at_rest() {
@@ -334,7 +344,8 @@ impl PostgresConnection {
     /// Fails the COPY of a simple query. The server answers the query once, whether it reads this message or
     /// has failed before.
     fn fail_copy(&mut self) -> Result<()> {
-        frontend::copy_fail(self.wire.outbox_in_batch())
+        let reason = "a COPY in the text of a statement gets no data";
+        frontend::copy_fail(self.wire.outbox_in_batch(), reason)
     }
 
     /// Runs SQL by the simple protocol, unchanged.
@@ -382,7 +393,7 @@ impl PostgresConnection {
     }
 }
 
-fn log_notice(report: &Report) {
+pub(super) fn log_notice(report: &Report) {
     let Report { state, message, .. } = report;
     match &*report.severity {
         "WARNING" => tracing::warn!(state, "PostgreSQL: {message}"),
@@ -404,7 +415,18 @@ impl Connection for PostgresConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(self.execute_batch(sql, sets))
+        Box::pin(self.execute_batch(sql, sets, false))
+    }
+
+    fn query_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        Box::pin(async move {
+            let outcome = self.execute_batch(sql, sets, true).await?;
+            Ok(outcome.rows.into_iter().collect())
+        })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
@@ -448,10 +470,11 @@ impl Connection for PostgresConnection {
     }
 
     fn status(&self) -> Status {
-        match &self.stream {
-            Some(stream) => stream.status(),
-            None if self.wire.is_at_rest() => self.status,
-            None => Status::Unknown,
+        match (&self.stream, &self.copy) {
+            (Some(stream), _) => stream.status(),
+            (None, Some(copy)) => copy.status(),
+            (None, None) if self.wire.is_at_rest() => self.status,
+            (None, None) => Status::Unknown,
         }
     }
 

@@ -8,6 +8,7 @@ use super::connection::{InFlight, PostgresConnection};
 use super::protocol::answer::Answer;
 use super::protocol::frontend::undo_batch;
 use crate::Result;
+use crate::driver::time_limit::within;
 
 /// How long a dropped statement may take to end by itself before it is cancelled.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -18,17 +19,20 @@ const CANCEL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl PostgresConnection {
-    /// Ends a dropped call and an open stream.
+    /// Ends a dropped call, and an open stream or COPY.
     ///
     /// # Cancel safety
     ///
     /// If dropped, the next call continues where this one stopped.
     pub(super) async fn settle_all(&mut self) -> Result<()> {
-        let may_cancel = match &self.stream {
-            Some(stream) => stream.may_cancel(),
-            None => self.in_flight == InFlight::Statement,
+        let may_cancel = match (&self.stream, &self.copy) {
+            (Some(stream), _) => stream.may_cancel(),
+            (None, Some(copy)) => copy.may_cancel(),
+            (None, None) => self.in_flight == InFlight::Statement,
         };
+        self.fail_open_copy()?;
         self.drain(may_cancel).await?;
+        self.copy = None;
         self.close_portal().await?;
         self.cache.give_up_preparing();
         self.end_call();
@@ -73,9 +77,9 @@ impl PostgresConnection {
     /// Returns false if the server has not answered everything within the limit.
     async fn drain_within(&mut self, limit: Duration, waste: &mut Answer) -> Result<bool> {
         let draining = poll_fn(|cx| self.poll_drain(cx, waste));
-        match tokio::time::timeout(limit, draining).await {
-            Ok(done) => done.map(|()| true),
-            Err(_) => Ok(false),
+        match within(Some(limit), draining).await {
+            Some(done) => done.map(|()| true),
+            None => Ok(false),
         }
     }
 

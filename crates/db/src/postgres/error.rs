@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 
+use super::copy::place;
 use super::protocol::message::Report;
 use super::session::Misread;
 use crate::driver::DatabaseError;
@@ -20,6 +21,10 @@ pub(super) fn from_report(report: Report) -> Error {
     said.column = report.column;
     said.constraint = report.constraint;
     said.position = report.position.and_then(|position| position.parse().ok());
+    if let Some((row, column)) = report.context.as_deref().and_then(place::of_context) {
+        said.row = Some(row);
+        said.column = said.column.or_else(|| column.map(str::to_owned));
+    }
     if let Some(value) = value_in(&report.state, &said.message) {
         said.hide(value);
     }
@@ -111,10 +116,10 @@ pub(super) fn has_nul(what: &str) -> Error {
     Error::new(Kind::Database, message)
 }
 
-/// Returns the error of a COPY, which needs messages that this driver does not support.
+/// Returns the error of a COPY in the text of a statement, where nobody sends or takes its data.
 pub(super) fn no_copy() -> Error {
-    let message = "COPY from STDIN and to STDOUT is not supported: COPY a file of the server, or \
-                   use INSERT and SELECT";
+    let message = "COPY from STDIN and to STDOUT cannot run as the text of a statement: use copy_in, \
+                   copy_in_rows or copy_out";
     Error::new(Kind::Unsupported, message)
 }
 
@@ -153,32 +158,32 @@ mod tests {
             (
                 "22P02",
                 "invalid input syntax for type integer: \"a\"b\"",
-                "invalid input syntax for type integer: ?",
+                "invalid input syntax for type integer: ***",
             ),
             (
                 "22003",
                 "value \"99\" is out of range for type smallint",
-                "value ? is out of range for type smallint",
+                "value *** is out of range for type smallint",
             ),
             (
                 "22P02",
                 "ungültige Eingabesyntax für Typ integer: »a«",
-                "ungültige Eingabesyntax für Typ integer: ?",
+                "ungültige Eingabesyntax für Typ integer: ***",
             ),
             (
                 "42601",
                 "syntax error at or near \"'ada'\"",
-                "syntax error at or near ?",
+                "syntax error at or near ***",
             ),
             (
                 "42601",
                 "unterminated quoted identifier at or near \"\"ada lovelace\"",
-                "unterminated quoted identifier at or near ?",
+                "unterminated quoted identifier at or near ***",
             ),
             (
                 "42601",
                 "trailing junk after numeric literal at or near \"1a\"",
-                "trailing junk after numeric literal at or near ?",
+                "trailing junk after numeric literal at or near ***",
             ),
         ] {
             let error = from_report(Report {

@@ -1,4 +1,4 @@
-//! Runs statements, prepares them, and runs batches of parameter sets.
+//! Runs statements and prepares them.
 //!
 //! | statement | messages | round trips |
 //! |---|---|---|
@@ -20,20 +20,17 @@ use super::connect::DIALECT;
 use super::connection::{InFlight, PostgresConnection};
 use super::error;
 use super::kept::Change;
-use super::param::{bind, need_types};
+use super::param::{bind, has_unclear_array, need_types};
 use super::protocol::answer::Answer;
 use super::protocol::frontend::{
-    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
+    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed,
 };
 use super::statement::{ALL_TEXT, Statement, is_planned};
 use super::transaction::check_committed;
 use super::types::Layout;
-use crate::driver::{Outcome, Param, Prepared, Request, Status};
+use crate::Result;
+use crate::driver::{Outcome, Prepared, Request, Status};
 use crate::sql::{self, Class, Resolved};
-use crate::{Error, Kind, Result};
-
-/// A batch is sent in parts of this size, while the rest is still being written.
-const CHUNK: usize = 64 * 1024;
 
 /// How a statement is run.
 pub(super) enum StatementRef {
@@ -132,7 +129,7 @@ impl PostgresConnection {
     }
 
     /// Returns the outcome of a statement, after it has looked unknown column types up.
-    async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
+    pub(super) async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
         if let Some(layout) = unknown
@@ -169,7 +166,7 @@ impl PostgresConnection {
     }
 
     /// Rolls back a transaction that began with the statement that will be run again: there is nothing else in it.
-    async fn roll_back_leftover(&mut self, was_idle: bool) -> Result<()> {
+    pub(super) async fn roll_back_leftover(&mut self, was_idle: bool) -> Result<()> {
         if was_idle && self.status != Status::Idle {
             self.simple("ROLLBACK", Answer::new(false)).await?;
         }
@@ -225,7 +222,10 @@ impl PostgresConnection {
         request: &Request<'_>,
     ) -> Result<Result<StatementRef, Answer>> {
         let by = self.statement_ref(request.sql, request.cache)?;
-        if !need_types(request.params) {
+        let is_new = matches!(by, StatementRef::New(_));
+        let needs_types =
+            need_types(request.params) || is_new && has_unclear_array(request.sql, request.params);
+        if !needs_types {
             return Ok(Ok(by));
         }
         let mut statement = match by {
@@ -253,7 +253,7 @@ impl PostgresConnection {
             return Ok(StatementRef::Known(statement));
         }
         let class = sql::class(&DIALECT, sql);
-        if class.resolved.copies {
+        if class.resolved.copies.is_some() {
             return Err(error::no_copy());
         }
         if !cache {
@@ -314,7 +314,7 @@ impl PostgresConnection {
     }
 
     /// Appends what precedes a Bind: Close of evicted statements, a BEGIN, a Parse.
-    fn queue_preparation(
+    pub(super) fn queue_preparation(
         &mut self,
         begin: Option<&str>,
         sql: &str,
@@ -433,139 +433,16 @@ impl PostgresConnection {
         match self.finish_call(done)? {
             Ok(statement) => {
                 let columns = Arc::clone(&statement.layout.columns);
-                Ok(Prepared::new(statement.params.len(), columns))
+                let mut prepared = Prepared::new(statement.params.len(), columns);
+                let types = statement.params.iter().map(|of| of.name().to_owned());
+                prepared.param_types = Some(types.collect());
+                Ok(prepared)
             }
             Err(mut refused) => Err(refused.error().unwrap_or_else(error::broken)),
         }
     }
-
-    /// Runs a statement with many parameter sets, in one batch with one Sync: outside of a transaction, all or nothing.
-    pub(super) async fn execute_batch(
-        &mut self,
-        sql: &str,
-        sets: &[Vec<Param<'_>>],
-    ) -> Result<Outcome> {
-        if sets.is_empty() {
-            return Ok(Outcome::default());
-        }
-        self.begin_call(InFlight::Statement)?;
-        let done = self.batch_in_call(sql, sets).await;
-        self.finish_call(done)
-    }
-
-    async fn batch_in_call(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
-        let was_idle = self.status == Status::Idle;
-        let params = sets[0].len();
-        if let Some(n) = sets.iter().position(|set| set.len() != params) {
-            let message = format!("{} parameters, where set 1 has {params}", sets[n].len());
-            let wrong = Error::new(Kind::Parameters, message);
-            return Err(in_set(wrong, n, sets.len()));
-        }
-        let (mut answer, by) = self.batch_once(sql, sets).await?;
-        if self.forget_if_stale(&answer, &by, was_idle) {
-            (answer, _) = self.batch_once(sql, sets).await?;
-        }
-        answer.outcome(self.warnings_so_far())
-    }
-
-    async fn batch_once(
-        &mut self,
-        sql: &str,
-        sets: &[Vec<Param<'_>>],
-    ) -> Result<(Answer, StatementRef)> {
-        let native = sets.iter().find(|set| need_types(set));
-        let params = native.map_or(&[][..], Vec::as_slice);
-        let by = match self
-            .typed_statement_ref(&mut None, &Request::new(sql, params))
-            .await?
-        {
-            Ok(by) => by,
-            Err(refused) => return Ok((refused, way_of_nothing())),
-        };
-        let mut answer = match &by {
-            StatementRef::Known(statement) => Answer::of(&statement.layout, false),
-            StatementRef::New(_) => Answer::new(false),
-        }
-        .adding_up();
-        let mark = self.wire.mark();
-        if let Err(wrong) = self.queue_preparation(None, sql, &by) {
-            self.wire.undo(mark);
-            return Err(wrong);
-        }
-        self.note_preparing(&by);
-        let new_head = bind_head(by.name());
-        let mut was_flushed = false;
-        let mut refused = None;
-        for (n, set) in sets.iter().enumerate() {
-            let out = self.wire.outbox();
-            let bound = match &by {
-                StatementRef::Known(of) => bind(
-                    out,
-                    &of.bind_head,
-                    Some(&of.params),
-                    set,
-                    &of.result_formats,
-                ),
-                StatementRef::New(_) => bind(out, &new_head, None, set, ALL_TEXT),
-            };
-            if let Err(wrong) = bound {
-                let wrong = in_set(wrong, n, sets.len());
-                if !was_flushed {
-                    self.wire.undo(mark);
-                    self.cache.end_preparing();
-                    return Err(wrong);
-                }
-                // Earlier sets have been sent: a deliberate error makes the server undo them.
-                undo_batch(self.wire.outbox())?;
-                self.wire.ask().parses += 1;
-                refused = Some(wrong);
-                break;
-            }
-            execute(self.wire.outbox(), 0);
-            let asked = self.wire.ask();
-            asked.bind();
-            asked.execute();
-            if self.wire.unsent() >= CHUNK {
-                was_flushed = true;
-                self.send_part(&mut answer).await?;
-                if answer.report.is_some() {
-                    break;
-                }
-            }
-        }
-        self.cache.unwanted.clear();
-        self.wire.sync();
-        self.receive(&mut answer).await?;
-        self.keep(&by, sql, &answer);
-        answer.explain(sets[0].len(), by.name());
-        if refused.is_some() && answer.report.as_ref().is_none_or(|it| it.is_syntax_error()) {
-            answer.report = None;
-            answer.wrong = refused;
-        }
-        Ok((answer, by))
-    }
-
-    /// Sends a part of a batch, and reads the server's answers meanwhile.
-    ///
-    /// # Cancel safety
-    ///
-    /// If dropped, the batch has no Sync; settling makes the server undo it.
-    async fn send_part(&mut self, answer: &mut Answer) -> Result<()> {
-        let sent = poll_fn(|cx| self.wire.poll_flush(cx)).await;
-        sent.map_err(|lost| self.why_lost(lost, answer))?;
-        while let Some(frame) = self.wire.frame()? {
-            self.take(frame, answer)?;
-        }
-        Ok(())
-    }
 }
 
-fn way_of_nothing() -> StatementRef {
+pub(super) fn way_of_nothing() -> StatementRef {
     StatementRef::New(String::new())
-}
-
-fn in_set(wrong: Error, n: usize, of: usize) -> Error {
-    let message = format!("set {} of {of}: {}", n + 1, wrong.message());
-    let kind = wrong.kind();
-    wrong.wrapped(kind, message)
 }

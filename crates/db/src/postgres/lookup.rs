@@ -16,7 +16,7 @@ use crate::driver::{BoxFuture, Param};
 use crate::{Result, Row};
 
 /// The deepest nesting of types that is looked up. A type inside of itself ends here.
-const DEEPEST: usize = 8;
+pub(super) const DEEPEST: usize = 8;
 
 impl PostgresConnection {
     /// Returns whether the type of a native parameter has not been looked up.
@@ -66,7 +66,11 @@ impl PostgresConnection {
     }
 
     /// Returns the type of this number; `None` if the server has none, or if it is nested too deep.
-    fn look_up(&mut self, oid: Oid, depth: usize) -> BoxFuture<'_, Result<Option<Arc<KnownType>>>> {
+    pub(super) fn look_up(
+        &mut self,
+        oid: Oid,
+        depth: usize,
+    ) -> BoxFuture<'_, Result<Option<Arc<KnownType>>>> {
         Box::pin(async move {
             if let Some(built_in) = Type::from_oid(oid) {
                 return Ok(Some(Arc::new(KnownType::plain(built_in))));

@@ -15,7 +15,9 @@
 //! | `execute`, `script`, `statement`, `kept` | running statements; scripts; prepared statements; which of them are cached |
 //! | `stale` | when a cached statement is prepared again |
 //! | `transaction`, `stream`, `reset` | transactions, row streams, resets of the session |
+//! | `copy` | COPY from and to the client |
 //! | `dropped_call`, `cancel` | settles a dropped call; cancel requests |
+//! | `listening` | a connection that receives notifications |
 //! | `session` | the session state that the server reports |
 //! | `param` | parameters |
 //! | `types`, `text`, `array`, `calendar` | values of rows |
@@ -25,12 +27,14 @@
 
 mod array;
 mod authenticate;
+mod batch;
 mod binary;
 mod calendar;
 mod cancel;
 mod config;
 mod connect;
 mod connection;
+pub(crate) mod copy;
 mod dropped_call;
 mod early_read;
 mod env;
@@ -42,6 +46,7 @@ mod from_sql;
 pub mod fuzzing;
 mod kept;
 mod known_type;
+mod listening;
 mod lookup;
 mod net;
 mod param;
@@ -49,6 +54,7 @@ mod passfile;
 mod protocol;
 mod require_auth;
 mod reset;
+mod rows;
 mod script;
 mod service;
 mod session;
@@ -56,6 +62,8 @@ mod stale;
 mod startup;
 mod statement;
 mod stream;
+#[cfg(feature = "migrate")]
+mod test_database;
 mod text;
 mod transaction;
 mod types;
@@ -66,6 +74,10 @@ use std::sync::Arc;
 pub use self::connection::PostgresConnection;
 pub use self::from_sql::column_type;
 pub use self::param::param;
+#[cfg(feature = "migrate")]
+pub use self::test_database::TestDatabase;
+pub use crate::api::copy::{CopyIn, CopyOut};
+pub use bytes::Bytes;
 pub use postgres_types::{self, FromSql, ToSql};
 
 use self::config::Config;

@@ -4,6 +4,10 @@
 //! them as text without a type, so that the server infers it; only bytes go in binary.
 //! Later the types are known: a value that fits goes in binary, any other still as
 //! text, which the server reads or refuses. Arrays always go as text.
+//!
+//! Text can be read as anything by a parameter that the server takes for text: an array for `name IN (?)` would be compared as
+//! the text `{a,b}`, and nothing would be found. So a text is prepared first if it does not make clear that an array is one,
+//! and an array for a parameter of a text type is refused.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,9 +17,11 @@ use bytes::BytesMut;
 use postgres_types::{Format, IsNull, ToSql, Type};
 
 use super::calendar;
+use super::connect::DIALECT;
 use super::error;
 use super::protocol::frontend::set_length;
 use crate::driver::{Native, Param, Value};
+use crate::sql;
 use crate::types::value::{Date, DateTime, Time, hyphenated};
 use crate::{Error, Kind, Result};
 
@@ -50,6 +56,29 @@ pub(super) fn need_types(params: &[Param<'_>]) -> bool {
     params.iter().any(|param| matches!(param, Param::Native(_)))
 }
 
+/// Returns whether a parameter is an array.
+pub(super) fn has_array(params: &[Param<'_>]) -> bool {
+    params.iter().any(is_array)
+}
+
+/// Returns whether a parameter is an array, and the text does not say that it is one.
+pub(super) fn has_unclear_array(sql: &str, params: &[Param<'_>]) -> bool {
+    let is_asked = |number: usize| {
+        let param = number.checked_sub(1).and_then(|at| params.get(at));
+        param.is_some_and(is_array)
+    };
+    has_array(params) && !sql::are_arrays(&DIALECT, sql, is_asked)
+}
+
+fn is_array(param: &Param<'_>) -> bool {
+    matches!(param, Param::Value(Value::Array(_)))
+}
+
+/// Returns whether every text is a value of this type.
+fn takes_any_text(kind: &Type) -> bool {
+    [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::NAME].contains(kind)
+}
+
 /// Writes a Bind of the unnamed portal, which begins with `head` and ends with
 /// `result_formats`. `types` are the statement's parameter types, if they are known.
 ///
@@ -63,46 +92,62 @@ pub(super) fn bind(
     params: &[Param<'_>],
     result_formats: &[u8],
 ) -> Result<()> {
+    bind_rows(out, head, types, &[params], result_formats)
+}
+
+/// As [`bind`], for a statement that takes the parameters of several rows; `types` are those of one row.
+pub(super) fn bind_rows<'p, R: AsRef<[Param<'p>]>>(
+    out: &mut Vec<u8>,
+    head: &[u8],
+    types: Option<&[Type]>,
+    rows: &[R],
+    result_formats: &[u8],
+) -> Result<()> {
     let start = out.len();
-    let written = write_bind(out, head, types, params, result_formats);
+    let written = write_bind(out, head, types, rows, result_formats);
     if written.is_err() {
         out.truncate(start);
     }
     written
 }
 
-fn write_bind(
+fn write_bind<'p, R: AsRef<[Param<'p>]>>(
     out: &mut Vec<u8>,
     head: &[u8],
     types: Option<&[Type]>,
-    params: &[Param<'_>],
+    rows: &[R],
     result_formats: &[u8],
 ) -> Result<()> {
-    let count = u16::try_from(params.len()).map_err(|_| {
-        let message = format!("{} parameters are more than PostgreSQL takes", params.len());
+    let total = rows.iter().map(|row| row.as_ref().len()).sum::<usize>();
+    let count = u16::try_from(total).map_err(|_| {
+        let message = format!("{total} parameters are more than PostgreSQL takes");
         Error::new(Kind::Parameters, message)
     })?;
-    if let Some(types) = types.filter(|types| types.len() != params.len()) {
-        return Err(error::wrong_count(types.len(), params.len()));
+    if let Some(types) = types {
+        let mut counts = rows.iter().map(|row| row.as_ref().len());
+        if let Some(wrong) = counts.find(|count| *count != types.len()) {
+            return Err(error::wrong_count(types.len(), wrong));
+        }
     }
     let start = out.len();
-    out.reserve(head.len() + 8 + params.len() * 18 + result_formats.len() + 64);
+    out.reserve(head.len() + 8 + total * 18 + result_formats.len() + 64);
     out.extend_from_slice(head);
     out.extend_from_slice(&count.to_be_bytes());
     // The formats come before the values, and are known after them.
     let formats = out.len();
-    for _ in params {
+    for _ in 0..total {
         out.extend_from_slice(&AS_TEXT.to_be_bytes());
     }
     out.extend_from_slice(&count.to_be_bytes());
-    for (n, param) in params.iter().enumerate() {
+    let params = rows.iter().flat_map(|row| row.as_ref().iter().enumerate());
+    for (at, (n, param)) in params.enumerate() {
         let wanted = types.and_then(|types| types.get(n));
         let format = write_param(out, param, wanted).map_err(|wrong| {
             let message = format!("parameter {}: {wrong}", n + 1);
             Error::new(Kind::Type, message)
         })?;
         if format != AS_TEXT {
-            let at = formats + n * 2;
+            let at = formats + at * 2;
             out[at..at + 2].copy_from_slice(&format.to_be_bytes());
         }
     }
@@ -111,7 +156,8 @@ fn write_bind(
 }
 
 /// Returns whether the value is written in binary for a parameter of this type.
-fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
+#[inline]
+pub(super) fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
     let Some(wanted) = wanted else {
         return matches!(value, Value::Bytes(_));
     };
@@ -140,23 +186,38 @@ fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
 
 /// Writes a parameter with its length, and returns its format; or what is wrong with it.
 fn write_param(out: &mut Vec<u8>, param: &Param<'_>, wanted: Option<&Type>) -> Result<i16, String> {
+    let mut format = AS_TEXT;
+    with_length(out, |out| match param {
+        Param::Value(value) if is_binary(value, wanted) => {
+            format = AS_BINARY;
+            write_binary(out, value, wanted)
+        }
+        Param::Value(Value::Array(_)) if wanted.is_some_and(takes_any_text) => Err(
+            "an array was given where the SQL takes one text: write IN (?) with cenote::list(..), \
+             or = ANY(?) with the array"
+                .to_owned(),
+        ),
+        Param::Value(value) => write_text(out, value).map_err(|_| "cannot be written".to_owned()),
+        Param::Native(native) => {
+            let (native_format, is_null) = write_native(out, native, wanted)?;
+            if let Format::Binary = native_format {
+                format = AS_BINARY;
+            }
+            Ok(is_null)
+        }
+    })?;
+    Ok(format)
+}
+
+/// Writes a value with its length before it, or NULL; or returns what is wrong with it.
+#[inline]
+pub(super) fn with_length(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<IsNull, String>,
+) -> Result<(), String> {
     let at = out.len();
     out.extend_from_slice(&(-1_i32).to_be_bytes());
-    let (format, is_null) = match param {
-        Param::Value(Value::Null) => return Ok(AS_TEXT),
-        Param::Value(value) if is_binary(value, wanted) => {
-            (AS_BINARY, write_binary(out, value, wanted)?)
-        }
-        Param::Value(value) => {
-            let written = write_text(out, value);
-            (
-                AS_TEXT,
-                written.map_err(|_| "cannot be written".to_owned())?,
-            )
-        }
-        Param::Native(native) => write_native(out, native, wanted)?,
-    };
-    match is_null {
+    match write(out)? {
         // A `ToSql` may have written something before it returned NULL.
         IsNull::Yes => out.truncate(at + 4),
         IsNull::No => {
@@ -165,14 +226,15 @@ fn write_param(out: &mut Vec<u8>, param: &Param<'_>, wanted: Option<&Type>) -> R
             out[at..at + 4].copy_from_slice(&len.to_be_bytes());
         }
     }
-    Ok(format)
+    Ok(())
 }
 
-fn write_native(
+/// Writes a native parameter, and returns its format.
+pub(super) fn write_native(
     out: &mut Vec<u8>,
     native: &Native,
     wanted: Option<&Type>,
-) -> Result<(i16, IsNull), String> {
+) -> Result<(Format, IsNull), String> {
     let Some(PgValue(value)) = native.value.downcast_ref::<PgValue>() else {
         return Err(format!(
             "PostgreSQL does not know the type {}; wrap a ToSql with cenote::postgres::param",
@@ -182,10 +244,7 @@ fn write_native(
     let Some(wanted) = wanted else {
         return Err("its type is not known".to_owned());
     };
-    let format = match value.encode_format(wanted) {
-        Format::Text => AS_TEXT,
-        Format::Binary => AS_BINARY,
-    };
+    let format = value.encode_format(wanted);
     let mut bytes = BytesMut::new();
     let written = value.to_sql_checked(wanted, &mut bytes);
     let is_null =
@@ -194,7 +253,8 @@ fn write_native(
     Ok((format, is_null))
 }
 
-fn write_binary(
+#[inline]
+pub(super) fn write_binary(
     out: &mut Vec<u8>,
     value: &Value<'_>,
     wanted: Option<&Type>,
@@ -227,7 +287,7 @@ fn narrow<T: TryFrom<i64>>(number: i64) -> Result<T, String> {
     T::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
-fn write_text(out: &mut Vec<u8>, value: &Value<'_>) -> io::Result<IsNull> {
+pub(super) fn write_text(out: &mut Vec<u8>, value: &Value<'_>) -> io::Result<IsNull> {
     match value {
         Value::Null => return Ok(IsNull::Yes),
         Value::Bool(truth) => out.push(if *truth { b't' } else { b'f' }),

@@ -238,7 +238,7 @@ impl PostgresConnection {
         Ok(Digested::End)
     }
 
-    /// Ends a stream before its last row.
+    /// Ends a stream before its last row, or a COPY to the client before its last data.
     ///
     /// # Cancel safety
     ///
@@ -248,12 +248,15 @@ impl PostgresConnection {
     ///
     /// A statement that writes failed before its end.
     pub(super) async fn close_stream(&mut self) -> Result<()> {
-        let Some(stream) = &self.stream else {
-            return Ok(());
+        let may_cancel = match (&self.stream, &self.copy) {
+            (Some(stream), _) => stream.may_cancel(),
+            (None, Some(copy)) => copy.may_cancel(),
+            (None, None) => return Ok(()),
         };
-        let may_cancel = stream.may_cancel();
         self.in_flight = InFlight::Brief;
+        self.fail_open_copy()?;
         let mut waste = self.drain(may_cancel).await?;
+        self.copy = None;
         self.close_portal().await?;
         self.end_call();
         match waste.error() {

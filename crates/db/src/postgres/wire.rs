@@ -135,6 +135,12 @@ impl Wire {
         self.outbox.len() - self.sent_of_outbox
     }
 
+    /// Whether fewer than `limit` bytes wait to be sent, and no part of them was sent: sent bytes stay in the outbox until all
+    /// are sent, so whoever adds to a part would let the outbox grow without limit.
+    pub(super) fn has_room(&self, limit: usize) -> bool {
+        self.sent_of_outbox == 0 && self.outbox.len() < limit
+    }
+
     /// Begins a call: from now on the wire records whether bytes are sent.
     pub(super) fn begin_call(&mut self) {
         self.sent = false;

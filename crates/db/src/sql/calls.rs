@@ -1,7 +1,7 @@
 //! Decides which calls of functions in a statement may change the session.
 
 use super::harmless::{is_known, waits};
-use super::lexer::{Kind, Token, continues_word};
+use super::lexer::{Token, TokenKind, continues_word};
 use super::notes::{Behind, SoleCall};
 use super::session::SessionEffect;
 use super::setting::OpenSetting;
@@ -70,7 +70,7 @@ impl Statement<'_> {
         // too.
         let start = notes.name.start;
         let before = self.sql.as_bytes().get(start.wrapping_sub(1)).copied();
-        let is_plain = notes.name.kind == Kind::Word
+        let is_plain = notes.name.kind == TokenKind::Word
             && notes.name_behind != Behind::Schema
             && !before.is_some_and(continues_word);
         if is_plain && notes.name_behind == Behind::Closed && is_one_of(name, &["against"]) {
@@ -106,8 +106,8 @@ impl Statement<'_> {
     /// Takes a token after a sole call: only an alias may follow.
     pub(super) fn follow_sole_call(&mut self, token: &Token, keyword: Option<Keyword>) {
         let alias = match token.kind {
-            Kind::Word => keyword.is_none() && !is_one_of(token.text(self.sql), &["from"]),
-            kind => kind == Kind::Quoted,
+            TokenKind::Word => keyword.is_none() && !is_one_of(token.text(self.sql), &["from"]),
+            kind => kind == TokenKind::Quoted,
         };
         if !alias && !token.is_symbol(b')') {
             self.notes.sole_call = SoleCall::No;

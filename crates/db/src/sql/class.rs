@@ -60,6 +60,8 @@ pub struct Class {
     pub(crate) insert: Option<InsertTarget>,
     /// The text contains an upsert: ON CONFLICT DO UPDATE.
     pub(crate) upserts: bool,
+    /// The text contains a LISTEN or UNLISTEN of PostgreSQL.
+    pub(crate) listens: bool,
     /// Reasons not to keep the text as a prepared statement. Read for PostgreSQL only.
     pub(crate) resolved: Resolved,
 }
@@ -78,6 +80,7 @@ impl Class {
         verb: None,
         insert: None,
         upserts: false,
+        listens: false,
         resolved: Resolved::NOTHING,
     };
 }
@@ -123,6 +126,7 @@ pub(super) struct Classifier<'a> {
     survives_reset: bool,
     defines_parameters: bool,
     upserts: bool,
+    listens: bool,
     /// Set for PostgreSQL.
     resolver: Option<Resolver<'a>>,
 }
@@ -139,6 +143,7 @@ impl<'a> Classifier<'a> {
             survives_reset: false,
             defines_parameters: false,
             upserts: false,
+            listens: false,
             resolver: dialect.transaction_settings.then(|| Resolver::new(sql)),
         }
     }
@@ -179,6 +184,7 @@ impl<'a> Classifier<'a> {
             verb: self.verb.filter(|_| !executable_comment),
             insert: alone.and_then(|verdict| verdict.insert),
             upserts: self.upserts,
+            listens: self.listens && self.resolver.is_some(),
             resolved: match &self.resolver {
                 Some(resolver) => resolver.found(),
                 None => Resolved::NOTHING,
@@ -201,6 +207,7 @@ impl<'a> Classifier<'a> {
         self.contains_transaction_control |= verdict.controls;
         self.survives_reset |= verdict.survives_reset;
         self.upserts |= self.current.notes.upserts;
+        self.listens |= matches!(verdict.verb, Some(Keyword::Listen | Keyword::Unlisten));
         self.verdict = Some(verdict);
         self.statements = match self.statements {
             Statements::Empty => {

@@ -34,7 +34,6 @@ pub(super) fn begins_with(word: &str) -> bool {
 
 impl Compound {
     /// A statement before its first block.
-    #[cfg(any(feature = "odbc", feature = "migrate"))]
     pub(super) const NOT_BEGUN: Compound = Compound {
         open: 0,
         at_start: false,

@@ -3,54 +3,98 @@
 use super::lexer::Token;
 use super::resolved::is_word;
 
+/// What a COPY moves through the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientCopy {
+    /// FROM STDIN: rows from the client.
+    In,
+    /// TO STDOUT: rows to the client, of a table or of the query at this place of the text.
+    Out { query: Option<(usize, usize)> },
+}
+
 /// The search for such a COPY, token by token.
 ///
 /// FROM and TO are reserved words. The first of them outside parentheses precedes the other side, where the only
 /// possible words are STDIN, STDOUT and PROGRAM.
-pub(super) enum ClientCopy {
+pub(super) enum CopyFinder {
     /// Only semicolons so far.
     Start,
-    /// After COPY, with this many open parentheses.
-    Copy(usize),
+    /// After COPY.
+    Copy(Source),
     /// After FROM or TO.
-    Side,
+    Side(ClientCopy),
     Over,
 }
 
-impl ClientCopy {
-    /// Takes a token. Returns whether it names the client as a side of a COPY.
-    pub(super) fn take(&mut self, token: &Token, sql: &str) -> bool {
-        let depth = match *self {
-            ClientCopy::Over => return false,
-            ClientCopy::Start => {
-                *self = match is_word(token, &["copy"], sql) {
-                    true => ClientCopy::Copy(0),
-                    false if token.is_symbol(b';') => ClientCopy::Start,
-                    false => ClientCopy::Over,
-                };
-                return false;
+/// What is copied, as far as it was read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Source {
+    has_begun: bool,
+    /// The number of open parentheses.
+    depth: usize,
+    /// The text inside the parentheses right after COPY.
+    query: Option<(usize, usize)>,
+}
+
+impl CopyFinder {
+    /// Takes a token. Returns the COPY if the token names the client as its other side.
+    pub(super) fn take(&mut self, token: &Token, sql: &str) -> Option<ClientCopy> {
+        *self = match self {
+            CopyFinder::Over => return None,
+            CopyFinder::Start if token.is_symbol(b';') => CopyFinder::Start,
+            CopyFinder::Start if is_word(token, &["copy"], sql) => {
+                CopyFinder::Copy(Source::default())
             }
-            ClientCopy::Side => {
-                *self = ClientCopy::Over;
-                return is_word(token, &["stdin", "stdout"], sql);
+            CopyFinder::Start => CopyFinder::Over,
+            CopyFinder::Copy(source) => source.take(token, sql),
+            CopyFinder::Side(copy) => {
+                let copy = *copy;
+                *self = CopyFinder::Over;
+                return is_word(token, &["stdin", "stdout"], sql).then_some(copy);
             }
-            ClientCopy::Copy(depth) => depth,
         };
-        *self = match token.symbol {
-            b'(' => ClientCopy::Copy(depth + 1),
-            b')' => ClientCopy::Copy(depth.saturating_sub(1)),
-            _ if depth == 0 && is_word(token, &["from", "to"], sql) => ClientCopy::Side,
-            _ => ClientCopy::Copy(depth),
-        };
-        false
+        None
+    }
+}
+
+impl Source {
+    fn take(mut self, token: &Token, sql: &str) -> CopyFinder {
+        let is_first = !self.has_begun;
+        self.has_begun = true;
+        match token.symbol {
+            b'(' => {
+                if is_first {
+                    self.query = Some((token.end, token.end));
+                }
+                self.depth += 1;
+            }
+            b')' => {
+                self.depth = self.depth.saturating_sub(1);
+                if let Some((start, end)) = self.query
+                    && self.depth == 0
+                    && start == end
+                {
+                    self.query = Some((start, token.start));
+                }
+            }
+            _ if self.depth == 0 && is_word(token, &["from"], sql) => {
+                return CopyFinder::Side(ClientCopy::In);
+            }
+            _ if self.depth == 0 && is_word(token, &["to"], sql) => {
+                return CopyFinder::Side(ClientCopy::Out { query: self.query });
+            }
+            _ => {}
+        }
+        CopyFinder::Copy(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::ClientCopy;
     use crate::sql::{Dialect, classify};
 
-    fn copies_through_client(sql: &str) -> bool {
+    fn copies(sql: &str) -> Option<ClientCopy> {
         classify(&Dialect::POSTGRES, sql).resolved.copies
     }
 
@@ -60,12 +104,15 @@ mod tests {
             "COPY t FROM STDIN",
             "copy t (a, b) from stdin with (format csv)",
             ";;-- x\nCOPY BINARY t FROM stdin",
-            "/* a /* b */ */ COPY \"from\" TO STDOUT",
-            "COPY (SELECT 1 FROM t) TO STDOUT;",
-            "COPY t TO STDIN",
             "COPY s.t FROM STDOUT WHERE a > 1",
         ] {
-            assert!(copies_through_client(sql), "{sql}");
+            assert_eq!(copies(sql), Some(ClientCopy::In), "{sql}");
+        }
+        for sql in [
+            "/* a /* b */ */ COPY \"from\" TO STDOUT",
+            "COPY t (a, b) TO STDIN",
+        ] {
+            assert_eq!(copies(sql), Some(ClientCopy::Out { query: None }), "{sql}");
         }
         for sql in [
             "COPY t FROM '/file'",
@@ -78,7 +125,28 @@ mod tests {
             "",
             "-- COPY t FROM STDIN",
         ] {
-            assert!(!copies_through_client(sql), "{sql}");
+            assert_eq!(copies(sql), None, "{sql}");
+        }
+    }
+
+    #[test]
+    fn the_query_of_a_copy_is_found() {
+        for (sql, expected) in [
+            ("COPY (SELECT 1 FROM t) TO STDOUT;", "SELECT 1 FROM t"),
+            (
+                "COPY(SELECT f(')', \")\") /* ) */)TO stdout",
+                "SELECT f(')', \")\") /* ) */",
+            ),
+            ("COPY ((TABLE t)) TO STDOUT (FORMAT csv)", "(TABLE t)"),
+            ("COPY () TO STDOUT", ""),
+        ] {
+            let Some(ClientCopy::Out {
+                query: Some((start, end)),
+            }) = copies(sql)
+            else {
+                panic!("no query found: {sql}");
+            };
+            assert_eq!(&sql[start..end], expected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Finds the table that a statement inserts into.
 
-use super::lexer::{Kind, Token};
+use super::lexer::{Token, TokenKind};
 use super::words::Keyword;
 
 /// The name of the table that a statement inserts into, as a part of the text.
@@ -92,7 +92,10 @@ impl Target {
             Target::Found(_) | Target::None => {}
             Target::Unknown => self.look_for_into(keyword, verb),
             Target::Next => {
-                let is_name = matches!(token.kind, Kind::Word | Kind::Quoted | Kind::Text);
+                let is_name = matches!(
+                    token.kind,
+                    TokenKind::Word | TokenKind::Quoted | TokenKind::Text
+                );
                 let target = InsertTarget::new(token).filter(|_| is_name);
                 *self = target.map_or(Target::None, Target::Named);
             }
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn inserts_are_told_from_everything_else() {
+    fn inserts_are_distinguished_from_other_statements() {
         for (sql, expected) in [
             ("INSERT INTO t VALUES (1)", Some("t")),
             ("insert or ignore into t(a) values (1)", Some("t")),

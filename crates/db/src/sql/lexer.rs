@@ -5,8 +5,8 @@ use super::dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderSt
 /// A piece of SQL. It begins and ends between characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) kind: Kind,
-    /// The character of a [`Kind::Symbol`], else 0.
+    pub(super) kind: TokenKind,
+    /// The character of a [`TokenKind::Symbol`], else 0.
     pub(super) symbol: u8,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -14,7 +14,7 @@ pub(super) struct Token {
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     /// A keyword or an identifier.
     Word,
     /// Digits and points. Letters that follow, as in `1e5`, are a word of their own: some servers read `1INTO` as two
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 
 impl Token {
     pub(super) const NONE: Token = Token {
-        kind: Kind::Symbol,
+        kind: TokenKind::Symbol,
         symbol: 0,
         start: 0,
         end: 0,
@@ -162,14 +162,14 @@ impl<'a> Lexer<'a> {
                 Byte::Letter => self.word(start),
                 Byte::Digit => {
                     let end = self.end_of(start + 1, |byte| byte.is_ascii_digit() || byte == b'.');
-                    Some((Kind::Number, end))
+                    Some((TokenKind::Number, end))
                 }
-                Byte::Symbol => Some((Kind::Symbol, start + 1)),
+                Byte::Symbol => Some((TokenKind::Symbol, start + 1)),
                 Byte::Special => self.special(byte, start),
             };
             // `None`: it was a comment, which is skipped now.
             if let Some((kind, end)) = found {
-                let symbol = if kind == Kind::Symbol { byte } else { 0 };
+                let symbol = if kind == TokenKind::Symbol { byte } else { 0 };
                 let token = Token {
                     kind,
                     symbol,
@@ -201,7 +201,7 @@ impl<'a> Lexer<'a> {
 
     /// Reads a word, or an `E'…'`. `None` if it was white space.
     #[inline]
-    fn word(&mut self, start: usize) -> Option<(Kind, usize)> {
+    fn word(&mut self, start: usize) -> Option<(TokenKind, usize)> {
         let bytes = self.bytes();
         if self.dialect.byte_order_marks && bytes[start..].starts_with("\u{feff}".as_bytes()) {
             self.at += '\u{feff}'.len_utf8();
@@ -213,30 +213,32 @@ impl<'a> Lexer<'a> {
             && bytes[start].eq_ignore_ascii_case(&b'e')
             && bytes.get(end) == Some(&b'\'');
         if is_e_string {
-            return Some((Kind::Text, self.end_of_e_string(end)));
+            return Some((TokenKind::Text, self.end_of_e_string(end)));
         }
-        Some((Kind::Word, end))
+        Some((TokenKind::Word, end))
     }
 
     /// Reads a token that begins with a character of several meanings. `None` if it was a comment.
-    fn special(&mut self, byte: u8, start: usize) -> Option<(Kind, usize)> {
+    fn special(&mut self, byte: u8, start: usize) -> Option<(TokenKind, usize)> {
         let dialect = self.dialect;
         let next = self.peek(1);
         let token = match byte {
             b'\'' => {
                 let backslash = dialect.backslashes == Backslashes::InStrings;
-                (Kind::Text, self.end_of_quotes(start, b'\'', backslash))
+                (TokenKind::Text, self.end_of_quotes(start, b'\'', backslash))
             }
             b'"' if dialect.double_quotes == DoubleQuotes::String => {
                 let backslash = dialect.backslashes == Backslashes::InStrings;
-                (Kind::Text, self.end_of_quotes(start, b'"', backslash))
+                (TokenKind::Text, self.end_of_quotes(start, b'"', backslash))
             }
-            b'"' => (Kind::Quoted, self.end_of_quotes(start, b'"', false)),
-            b'`' if dialect.backticks => (Kind::Quoted, self.end_of_quotes(start, b'`', false)),
+            b'"' => (TokenKind::Quoted, self.end_of_quotes(start, b'"', false)),
+            b'`' if dialect.backticks => {
+                (TokenKind::Quoted, self.end_of_quotes(start, b'`', false))
+            }
             b'[' => self.bracket(start),
             b']' => {
                 self.subscripts >>= 1;
-                (Kind::Symbol, start + 1)
+                (TokenKind::Symbol, start + 1)
             }
             b'-' if next == Some(b'-') && self.dashes_are_comment() => {
                 let returns = dialect.carriage_return_ends_comment;
@@ -259,11 +261,11 @@ impl<'a> Lexer<'a> {
             b':' => self.colon(start),
             b'?' => self.question(start),
             b'$' => self.dollar(start),
-            b'@' if next == Some(b'@') => (Kind::Symbol, start + 2),
+            b'@' if next == Some(b'@') => (TokenKind::Symbol, start + 2),
             b'@' if dialect.own_variables && next.is_some_and(continues_word) => {
                 self.foreign(start)
             }
-            _ => (Kind::Symbol, start + 1),
+            _ => (TokenKind::Symbol, start + 1),
         };
         Some(token)
     }
@@ -308,29 +310,31 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn bracket(&mut self, start: usize) -> (Kind, usize) {
+    fn bracket(&mut self, start: usize) -> (TokenKind, usize) {
         match self.dialect.brackets {
             Brackets::Identifier => {
                 let close = self.end_of(start, |byte| byte != b']');
-                (Kind::Quoted, (close + 1).min(self.sql.len()))
+                (TokenKind::Quoted, (close + 1).min(self.sql.len()))
             }
-            Brackets::DoubledIdentifier => (Kind::Quoted, self.end_of_quotes(start, b']', false)),
+            Brackets::DoubledIdentifier => {
+                (TokenKind::Quoted, self.end_of_quotes(start, b']', false))
+            }
             Brackets::Subscript => {
                 // After a value it is a subscript, else an array: ARRAY[1, 2], [[1], [2]].
                 let array = self.previous.text(self.sql).eq_ignore_ascii_case("array");
                 let subscript = self.follows_value() && !array;
                 self.subscripts = self.subscripts << 1 | u64::from(subscript);
-                (Kind::Symbol, start + 1)
+                (TokenKind::Symbol, start + 1)
             }
-            Brackets::Symbol => (Kind::Symbol, start + 1),
+            Brackets::Symbol => (TokenKind::Symbol, start + 1),
         }
     }
 
     /// Returns whether the token before is a value, or ends one.
     fn follows_value(&self) -> bool {
         match self.previous.kind {
-            Kind::Symbol => matches!(self.previous.symbol, b')' | b']'),
-            Kind::Escaped => false,
+            TokenKind::Symbol => matches!(self.previous.symbol, b')' | b']'),
+            TokenKind::Escaped => false,
             _ => true,
         }
     }
@@ -377,15 +381,15 @@ impl<'a> Lexer<'a> {
         self.at = at;
     }
 
-    fn colon(&mut self, start: usize) -> (Kind, usize) {
+    fn colon(&mut self, start: usize) -> (TokenKind, usize) {
         match self.peek(1) {
-            Some(b':' | b'=') => (Kind::Symbol, start + 2),
+            Some(b':' | b'=') => (TokenKind::Symbol, start + 2),
             Some(byte) if class(byte) == Byte::Letter && !self.colon_ends_value(start) => {
                 let end = self.end_of(start + 1, continues_name);
-                (Kind::Named, end)
+                (TokenKind::Named, end)
             }
             Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
-            _ => (Kind::Symbol, start + 1),
+            _ => (TokenKind::Symbol, start + 1),
         }
     }
 
@@ -393,35 +397,35 @@ impl<'a> Lexer<'a> {
     fn colon_ends_value(&self, start: usize) -> bool {
         let label = self.dialect.labels
             && self.previous.end == start
-            && matches!(self.previous.kind, Kind::Word | Kind::Quoted);
+            && matches!(self.previous.kind, TokenKind::Word | TokenKind::Quoted);
         let slice = self.subscripts & 1 == 1 && self.follows_value();
         label || slice
     }
 
-    fn question(&mut self, start: usize) -> (Kind, usize) {
+    fn question(&mut self, start: usize) -> (TokenKind, usize) {
         match self.peek(1) {
-            Some(b'?') if self.dialect.doubled_question_marks => (Kind::Escaped, start + 2),
+            Some(b'?') if self.dialect.doubled_question_marks => (TokenKind::Escaped, start + 2),
             Some(b'0'..=b'9')
                 if self.dialect.placeholders == PlaceholderStyle::NumberedQuestion =>
             {
                 let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
-                (Kind::Numbered, end)
+                (TokenKind::Numbered, end)
             }
-            _ => (Kind::Question, start + 1),
+            _ => (TokenKind::Question, start + 1),
         }
     }
 
-    fn dollar(&mut self, start: usize) -> (Kind, usize) {
+    fn dollar(&mut self, start: usize) -> (TokenKind, usize) {
         let numbered = self.dialect.placeholders == PlaceholderStyle::NumberedDollar;
         match self.peek(1) {
             Some(b'0'..=b'9') if numbered => {
                 let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
-                (Kind::Numbered, end)
+                (TokenKind::Numbered, end)
             }
             Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
             _ => match self.end_of_dollar_quote(start) {
-                Some(end) => (Kind::Text, end),
-                None => (Kind::Symbol, start + 1),
+                Some(end) => (TokenKind::Text, end),
+                None => (TokenKind::Symbol, start + 1),
             },
         }
     }
@@ -441,8 +445,8 @@ impl<'a> Lexer<'a> {
         Some(length.map_or(bytes.len(), |length| body + length))
     }
 
-    fn foreign(&self, start: usize) -> (Kind, usize) {
+    fn foreign(&self, start: usize) -> (TokenKind, usize) {
         let end = self.end_of(start + 1, continues_word);
-        (Kind::Foreign, end)
+        (TokenKind::Foreign, end)
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dialect::{Dialect, PlaceholderStyle};
-use super::lexer::{Kind as TokenKind, Lexer, Token};
-use super::plan::Plan;
+use super::lexer::{Lexer, Token, TokenKind};
+use super::scan_cache::CachedScan;
 use crate::driver::Param;
 use crate::types::params::List;
 use crate::{Error, Kind, Result};
@@ -22,7 +22,7 @@ pub(crate) struct Expanded<'p> {
 /// The text before its lists were expanded.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) scan: Arc<CachedScan>,
     /// In characters: where a placeholder is now, and where it was.
     moved: Vec<(Range<usize>, Range<usize>)>,
 }
@@ -41,13 +41,13 @@ impl Origin {
     }
 }
 
-/// Expands the lists among the parameters, which are in the order of the plan's placeholders.
+/// Expands the lists among the parameters, which are in the order of the scan's placeholders.
 ///
 /// # Errors
 ///
 /// [`Kind::Parameters`] for an empty list.
-pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expanded<'p>> {
-    let (dialect, sql) = (plan.dialect(), plan.written_sql());
+pub(crate) fn expand<'p>(scan: &Arc<CachedScan>, given: &[Param<'p>]) -> Result<Expanded<'p>> {
+    let (dialect, sql) = (scan.dialect(), scan.written_sql());
     let mut out = String::with_capacity(sql.len() * 2);
     let mut values = Values::new(dialect.placeholders, given);
     let mut moved = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expand
         let Some(position) = numbering.position(dialect, &token, sql) else {
             continue;
         };
-        // The plan has counted the same tokens: there is a parameter for each.
+        // The scan has counted the same tokens: there is a parameter for each.
         let Some(param) = given.get(position) else {
             break;
         };
@@ -87,7 +87,7 @@ pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expand
         sql: out,
         params: values.params,
         origin: Origin {
-            plan: Arc::clone(plan),
+            scan: Arc::clone(scan),
             moved,
         },
     })
@@ -201,14 +201,14 @@ fn empty(placeholder: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan;
+    use super::super::cached_scan;
     use super::*;
     use crate::types::params::list;
     use crate::types::value::Value;
 
     fn expanded(dialect: &'static Dialect, sql: &str, given: &[Param<'_>]) -> (String, Vec<i64>) {
-        let plan = plan(dialect, sql).expect("the text is valid");
-        let expanded = expand(&plan, given).expect("no list is empty");
+        let scan = cached_scan(dialect, sql).expect("the text is valid");
+        let expanded = expand(&scan, given).expect("no list is empty");
         let number = |param| match param {
             Param::Value(Value::Int(number)) => number,
             other => panic!("{other:?} is no number"),
@@ -271,9 +271,9 @@ mod tests {
     #[test]
     fn a_position_is_that_of_the_callers_text() {
         let sql = "ä IN (:list) x :n y";
-        let plan = plan(&Dialect::POSTGRES, sql).expect("the text is valid");
+        let scan = cached_scan(&Dialect::POSTGRES, sql).expect("the text is valid");
         let given = [numbers(1..=4), Param::Value(Value::Int(7))];
-        let expanded = expand(&plan, &given).expect("no list is empty");
+        let expanded = expand(&scan, &given).expect("no list is empty");
         let find = |sql: &str, wanted| {
             sql.chars()
                 .position(|letter| letter == wanted)

@@ -29,6 +29,8 @@
 //!
 //! SQL that does not end properly (a string, a comment) is sent unchanged: the database's error message is better.
 
+#[cfg(feature = "postgres")]
+mod arrays;
 mod calls;
 mod class;
 mod compound;
@@ -44,50 +46,55 @@ mod marks;
 mod masked;
 mod notes;
 mod placeholders;
-mod plan;
 mod resolved;
+#[cfg(any(test, feature = "postgres"))]
+mod rows;
 mod scan;
+mod scan_cache;
 mod session;
 mod setting;
-#[cfg(any(feature = "odbc", feature = "migrate"))]
 mod split;
 mod statement;
+mod summary;
 mod verdict;
 mod words;
 
+#[cfg(feature = "postgres")]
+pub(crate) use arrays::are_arrays;
 pub use class::{Class, Statements, TransactionVerb};
+#[cfg(feature = "postgres")]
+pub(crate) use copy::ClientCopy;
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 pub(crate) use lists::expand;
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
-pub(crate) use masked::masked;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub(crate) use masked::MASK;
+pub(crate) use masked::{masked, masked_at};
 pub use placeholders::Placeholders;
+#[cfg(feature = "postgres")]
+pub(crate) use resolved::Resolved;
+#[cfg(feature = "postgres")]
+pub(crate) use rows::RowInsert;
+pub(crate) use scan::classify;
+pub use scan::{Scanned, scan};
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",
     feature = "mysql",
     feature = "odbc"
 ))]
-pub(crate) use plan::class;
+pub(crate) use scan_cache::class;
 #[cfg(feature = "sqlite")]
-pub(crate) use plan::is_remembered;
-pub(crate) use plan::{Plan, plan, tagged_plan};
-#[cfg(feature = "postgres")]
-pub(crate) use resolved::Resolved;
-#[cfg(any(test, feature = "sqlite", feature = "odbc"))]
-pub(crate) use scan::classify;
-pub use scan::{Scanned, scan};
+pub(crate) use scan_cache::is_remembered;
+pub(crate) use scan_cache::{CachedScan, cached_scan, cached_tagged_scan};
 pub use session::{SessionEffect, SessionFunction};
+pub(crate) use split::pieces;
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
 #[cfg(feature = "migrate")]
-pub(crate) use split::{Piece, pieces, verbatim};
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "odbc"
-))]
+pub(crate) use split::{Piece, verbatim};
+pub(crate) use summary::{operation, summary};
 pub(crate) use words::Keyword;
 #[cfg(any(feature = "mysql", feature = "odbc"))]
 pub(crate) use words::contains_any;

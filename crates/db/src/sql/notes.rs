@@ -2,7 +2,7 @@
 
 use super::compound::Compound;
 use super::insert::Target;
-use super::lexer::{Kind, Token};
+use super::lexer::{Token, TokenKind};
 use super::setting::OpenSetting;
 use super::words::{Keyword, is_one_of};
 
@@ -105,7 +105,7 @@ pub(super) enum SoleCall {
 /// one by one, would stall the processor (a failed store forwarding) and cost a quarter of the time of a scan.
 #[derive(Clone, Copy)]
 pub(super) struct Noted {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) symbol: u8,
     pub(super) keyword: Option<Keyword>,
     pub(super) start: usize,
@@ -114,7 +114,7 @@ pub(super) struct Noted {
 
 impl Noted {
     const NONE: Noted = Noted {
-        kind: Kind::Symbol,
+        kind: TokenKind::Symbol,
         symbol: 0,
         keyword: None,
         start: 0,
@@ -143,7 +143,7 @@ impl Noted {
 
     /// Returns whether the token is one of these words.
     pub(super) fn is_one_of(&self, words: &[&str], sql: &str) -> bool {
-        self.kind == Kind::Word && is_one_of(self.name(sql), words)
+        self.kind == TokenKind::Word && is_one_of(self.name(sql), words)
     }
 
     pub(super) fn is_atomic(&self, sql: &str) -> bool {
@@ -154,7 +154,7 @@ impl Noted {
     pub(super) fn name<'a>(&self, sql: &'a str) -> &'a str {
         let text = &sql[self.start..self.start + self.len];
         match self.kind {
-            Kind::Quoted | Kind::Text => text.get(1..self.len - 1).unwrap_or_default(),
+            TokenKind::Quoted | TokenKind::Text => text.get(1..self.len - 1).unwrap_or_default(),
             _ => text,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::dialect::{Dialect, PlaceholderStyle};
-use super::lexer::{Kind as TokenKind, Lexer, Token, continues_word};
+use super::lexer::{Lexer, Token, TokenKind, continues_word};
 use crate::{Error, Kind, Result};
 
 /// The placeholders that need values, in the database's positions.

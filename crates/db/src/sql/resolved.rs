@@ -1,7 +1,7 @@
 //! Finds what PostgreSQL resolves when it parses a text: reasons not to keep it prepared.
 
-use super::copy::ClientCopy;
-use super::lexer::{Kind, Token};
+use super::copy::{ClientCopy, CopyFinder};
+use super::lexer::{Token, TokenKind};
 use super::words::is_one_of;
 
 /// Reasons not to keep a text as a prepared statement.
@@ -14,7 +14,7 @@ pub(crate) struct Resolved {
     /// The text creates a table, perhaps with the tag of a SELECT: SELECT INTO, CREATE TABLE AS.
     pub(crate) defines: bool,
     /// The text is a COPY from or to the client.
-    pub(crate) copies: bool,
+    pub(crate) copies: Option<ClientCopy>,
 }
 
 impl Resolved {
@@ -22,7 +22,7 @@ impl Resolved {
         is_volatile: false,
         sets: false,
         defines: false,
-        copies: false,
+        copies: None,
     };
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Resolver<'a> {
     sql: &'a str,
     found: Resolved,
     before: Token,
-    copy: ClientCopy,
+    copy: CopyFinder,
 }
 
 impl<'a> Resolver<'a> {
@@ -43,7 +43,7 @@ impl<'a> Resolver<'a> {
             sql,
             found: Resolved::NOTHING,
             before: Token::NONE,
-            copy: ClientCopy::Start,
+            copy: CopyFinder::Start,
         }
     }
 
@@ -51,10 +51,10 @@ impl<'a> Resolver<'a> {
         let (sql, found) = (self.sql, &mut self.found);
         match token.kind {
             // Two strings with a line break between them are one.
-            Kind::Text => {
-                found.is_volatile |= self.before.kind == Kind::Text || is_volatile(token, sql);
+            TokenKind::Text => {
+                found.is_volatile |= self.before.kind == TokenKind::Text || is_volatile(token, sql);
             }
-            Kind::Word | Kind::Quoted => {
+            TokenKind::Word | TokenKind::Quoted => {
                 found.sets |= is_set_config(token, sql);
                 found.defines |= is_word(token, &["create"], sql)
                     || is_word(token, &["into"], sql)
@@ -62,7 +62,9 @@ impl<'a> Resolver<'a> {
             }
             _ => {}
         }
-        found.copies |= self.copy.take(token, sql);
+        if let Some(copy) = self.copy.take(token, sql) {
+            found.copies = Some(copy);
+        }
         self.before = *token;
     }
 
@@ -73,7 +75,7 @@ impl<'a> Resolver<'a> {
 }
 
 pub(super) fn is_word(token: &Token, words: &[&str], sql: &str) -> bool {
-    token.kind == Kind::Word && is_one_of(token.text(sql), words)
+    token.kind == TokenKind::Word && is_one_of(token.text(sql), words)
 }
 
 fn is_set_config(token: &Token, sql: &str) -> bool {

@@ -56,13 +56,6 @@ pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
 }
 
 /// Returns the class of a text, whatever its placeholders are.
-#[cfg(any(
-    test,
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "odbc"
-))]
 pub(crate) fn classify(dialect: &Dialect, sql: &str) -> Class {
     let mut lexer = Lexer::new(dialect, sql);
     let mut classifier = Classifier::new(dialect, sql);

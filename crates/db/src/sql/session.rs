@@ -133,13 +133,14 @@ pub(super) static POSTGRES: &[SessionFunction] = &[
 /// Statements of PostgreSQL that leave the session unchanged. The functions that they may call are as invisible as in
 /// a SELECT. (ANALYZE, REINDEX and REFRESH call functions where settings, roles and temporary tables cannot change.)
 ///
-/// Left out on purpose: CALL, DO and EXECUTE, whose text does not show what runs; cursors; COPY; IMPORT FOREIGN SCHEMA.
+/// Left out on purpose: CALL, DO and EXECUTE, whose text does not show what runs; cursors; IMPORT FOREIGN SCHEMA.
 pub(super) static POSTGRES_PLAIN: &[&str] = &[
     "analyse",
     "analyze",
     "checkpoint",
     "cluster",
     "comment",
+    "copy",
     "grant",
     "lock",
     "notify",

@@ -5,14 +5,20 @@ use std::borrow::Cow;
 
 use super::compound::Compound;
 use super::dialect::Dialect;
-use super::lexer::{Kind, Lexer, Token};
+use super::lexer::{Lexer, Token, TokenKind};
 use super::statement::Statement;
-use super::words::{is_one_of, keyword};
+use super::words::{Keyword, is_one_of, keyword};
 
 /// A statement of a script.
 pub(crate) struct Piece<'a> {
     /// The statement from its first token to its last.
     pub(crate) bare: &'a str,
+    /// The keyword that the statement begins with.
+    #[cfg_attr(
+        not(any(feature = "odbc", feature = "migrate")),
+        allow(dead_code, reason = "a sandbox reads the class instead")
+    )]
+    pub(crate) verb: Option<Keyword>,
     /// The statement with the comments around it, without the semicolon that ends it.
     #[cfg(feature = "migrate")]
     pub(crate) text: &'a str,
@@ -31,7 +37,11 @@ pub(crate) fn pieces<'a>(dialect: &Dialect, sql: &'a str) -> Vec<Piece<'a>> {
     let (mut from, mut span) = (0, None::<(usize, usize)>);
     while let Some(token) = lexer.next() {
         if token.is_symbol(b';') && current.ends_with_semicolon() && !routine.is_open() {
-            pieces.extend(span.take().map(|span| piece(sql, from, span, token.start)));
+            let verb = current.verb();
+            pieces.extend(
+                span.take()
+                    .map(|span| piece(sql, from, span, token.start, verb)),
+            );
             from = token.end;
             current.restart();
             routine = Routine::default();
@@ -44,7 +54,8 @@ pub(crate) fn pieces<'a>(dialect: &Dialect, sql: &'a str) -> Vec<Piece<'a>> {
             }
         }
     }
-    pieces.extend(span.map(|span| piece(sql, from, span, sql.len())));
+    let verb = current.verb();
+    pieces.extend(span.map(|span| piece(sql, from, span, sql.len(), verb)));
     pieces
 }
 
@@ -52,11 +63,18 @@ pub(crate) fn pieces<'a>(dialect: &Dialect, sql: &'a str) -> Vec<Piece<'a>> {
     not(feature = "migrate"),
     allow(unused_variables, reason = "only migrations send comments")
 )]
-fn piece(sql: &str, from: usize, (start, end): (usize, usize), to: usize) -> Piece<'_> {
+fn piece(
+    sql: &str,
+    from: usize,
+    (start, end): (usize, usize),
+    to: usize,
+    verb: Option<Keyword>,
+) -> Piece<'_> {
     #[cfg(feature = "migrate")]
     let around = &sql[from..to];
     Piece {
         bare: &sql[start..end],
+        verb,
         #[cfg(feature = "migrate")]
         text: around.trim(),
         #[cfg(feature = "migrate")]
@@ -81,7 +99,7 @@ pub(crate) fn verbatim<'a>(dialect: &Dialect, sql: &'a str) -> Cow<'a, str> {
     let mut lexer = Lexer::new(dialect, sql);
     let (mut text, mut copied) = (String::new(), 0);
     while let Some(token) = lexer.next() {
-        if matches!(token.kind, Kind::Question | Kind::Escaped) {
+        if matches!(token.kind, TokenKind::Question | TokenKind::Escaped) {
             text.push_str(&sql[copied..token.end]);
             text.push_str(token.text(sql));
             copied = token.end;
@@ -110,7 +128,7 @@ impl Routine {
 
     fn take(&mut self, token: &Token, sql: &str) {
         self.tokens += 1;
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             if let Some(body) = &mut self.body {
                 body.other(token.symbol);
             }
@@ -173,6 +191,15 @@ mod tests {
             let script = format!("{routine}; SELECT 1");
             assert_eq!(bare(&Dialect::MYSQL, &script), [routine, "SELECT 1"]);
         }
+    }
+
+    #[test]
+    fn each_piece_has_the_keyword_that_it_begins_with() {
+        let script = "-- a\nDelete FROM t; beginning; /*!50003 CREATE */ PROCEDURE p() SELECT 1; (SELECT 1); 'select'";
+        let pieces = pieces(&Dialect::MYSQL, script);
+        let verbs: Vec<_> = pieces.iter().map(|piece| piece.verb).collect();
+        let (delete, create) = (Some(Keyword::Delete), Some(Keyword::Create));
+        assert_eq!(verbs, [delete, None, create, Some(Keyword::Select), None]);
     }
 
     #[cfg(feature = "migrate")]

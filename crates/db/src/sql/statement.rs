@@ -4,7 +4,7 @@
 
 use super::compound::{self, Compound};
 use super::dialect::Dialect;
-use super::lexer::{Kind, Token};
+use super::lexer::{Token, TokenKind};
 use super::notes::{Behind, HEAD, Noted, Notes, SoleCall};
 use super::verdict::BEGIN_MODES;
 use super::words::{Keyword, contains_word, is_one_of, keyword};
@@ -92,9 +92,9 @@ impl<'a> Statement<'a> {
     pub(super) fn take(&mut self, token: &Token) {
         let mut keyword = None;
         match token.kind {
-            Kind::Word => keyword = self.word(token),
-            Kind::Quoted | Kind::Text => self.quoted(token),
-            Kind::Symbol => self.symbol(token),
+            TokenKind::Word => keyword = self.word(token),
+            TokenKind::Quoted | TokenKind::Text => self.quoted(token),
+            TokenKind::Symbol => self.symbol(token),
             _ => {
                 self.notes.name_is_last = false;
                 self.notes.behind = Behind::Other;
@@ -107,7 +107,7 @@ impl<'a> Statement<'a> {
         self.notes.after_semicolon = token.is_symbol(b';');
         if let Some(compound) = &mut self.notes.compound {
             match token.kind {
-                Kind::Word => compound.word(token.text(self.sql), keyword),
+                TokenKind::Word => compound.word(token.text(self.sql), keyword),
                 _ => compound.other(token.symbol),
             }
         }
@@ -221,8 +221,8 @@ impl<'a> Statement<'a> {
         // The escapes of U&"…" can hide any name, and those of U&'…' any text.
         let is_escaped = self.sql[notes.name.start..token.start].eq_ignore_ascii_case("u&");
         // Two strings with a line break between them are one.
-        let is_continued = notes.name_is_last && notes.name.kind == Kind::Text;
-        if token.kind == Kind::Quoted {
+        let is_continued = notes.name_is_last && notes.name.kind == TokenKind::Text;
+        if token.kind == TokenKind::Quoted {
             notes.irreversible |= is_escaped;
             notes.side_door |= is_temporary_schema(name) || is_escaped;
         } else if notes.open_setting.is_some() && is_continued {
@@ -276,13 +276,13 @@ impl<'a> Statement<'a> {
         let mut compound = Compound::BEGUN;
         let found = match self.notes.head_len {
             1 => {
-                self.head(0).kind == Kind::Word
+                self.head(0).kind == TokenKind::Word
                     && compound::begins_with(self.head(0).name(self.sql))
             }
             // Oracle's blocks, if the `sql_mode` allows them.
             2 if begins && !is(1, BEGIN_MODES) && !is(1, &["not"]) => {
                 let first = self.head(1);
-                if first.kind == Kind::Word {
+                if first.kind == TokenKind::Word {
                     compound.word(first.name(self.sql), first.keyword);
                 }
                 true
@@ -304,7 +304,7 @@ impl<'a> Statement<'a> {
             }
             let option = notes.explained
                 && (notes.depth > 0
-                    || token.kind != Kind::Word
+                    || token.kind != TokenKind::Word
                     || is_one_of(token.text(self.sql), EXPLAIN_OPTIONS));
             if option || token.is_symbol(b'(') {
                 return;

@@ -2,7 +2,7 @@
 
 use super::class::TransactionVerb;
 use super::insert::InsertTarget;
-use super::lexer::Kind;
+use super::lexer::TokenKind;
 use super::notes::SoleCall;
 use super::statement::Statement;
 use super::words::{Keyword, contains_word, is_one_of};
@@ -186,7 +186,7 @@ impl Statement<'_> {
         let notes = &self.notes;
         let by_verb = match self.verb() {
             Some(Keyword::Set | Keyword::Reset) => self.sets_seed(),
-            Some(Keyword::Load) => self.head(1).kind == Kind::Text,
+            Some(Keyword::Load) => self.head(1).kind == TokenKind::Text,
             // The body is a string, which is searched for this word only.
             Some(Keyword::Do) if self.dialect.dollar_quotes => {
                 let body = self.sql.as_bytes();
@@ -255,7 +255,7 @@ impl Statement<'_> {
         let next = self.head(2);
         self.dialect.transaction_settings
             && self.head_is_one_of(1, TRANSACTION_SETS)
-            && matches!(next.kind, Kind::Word | Kind::Quoted)
+            && matches!(next.kind, TokenKind::Word | TokenKind::Quoted)
             && !next.is(Keyword::To)
             && !self.sets_seed()
     }
@@ -278,7 +278,7 @@ impl Statement<'_> {
             Keyword::Set => !notes.global && !self.head_is_one_of(1, OTHER_SETS),
             Keyword::Reset => self.dialect.transaction_settings,
             Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
-            Keyword::Load => self.head(1).kind == Kind::Text,
+            Keyword::Load => self.head(1).kind == TokenKind::Text,
             // PostgreSQL's LOCK TABLE ends with the transaction.
             Keyword::Lock | Keyword::Unlock => {
                 self.head_is_one_of(1, &["tables", "instance"])

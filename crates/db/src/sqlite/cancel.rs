@@ -42,7 +42,7 @@ struct State {
     /// The call runs inline: nothing may wait, and no function of the application may run.
     in_place: bool,
     /// The run is given up at this limit. Only a run that can be repeated has one.
-    limit: Option<Limit>,
+    limit: Option<RunLimit>,
     /// The number of the running call while it writes for others, and cannot be cancelled.
     suspended: u64,
     /// The inline run is given up, and has to be repeated on the thread.
@@ -69,15 +69,15 @@ impl State {
 
 /// When a run is given up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct RunLimit {
     until: Instant,
     /// How many more calls of the progress handler the run may have.
     looks: u32,
 }
 
-impl Limit {
+impl RunLimit {
     pub(super) fn until(until: Instant) -> Self {
-        Limit {
+        RunLimit {
             until,
             looks: u32::MAX,
         }
@@ -85,7 +85,7 @@ impl Limit {
 
     /// Adds a limit to the calls of the progress handler.
     pub(super) fn and_looks(self, looks: u32) -> Self {
-        Limit { looks, ..self }
+        RunLimit { looks, ..self }
     }
 
     /// Counts a call of the progress handler. Returns whether the run is over its limit.
@@ -178,7 +178,7 @@ impl Control {
     }
 
     /// Begins an inline call: within this limit if it can be repeated, else to its end.
-    pub(super) fn begin_in_place(&self, call: u64, limit: Option<Limit>) {
+    pub(super) fn begin_in_place(&self, call: u64, limit: Option<RunLimit>) {
         self.change(|state| {
             state.running = call;
             state.in_place = true;
@@ -208,7 +208,7 @@ impl Control {
     }
 
     /// Sets or removes the limit of the run.
-    pub(super) fn set_limit(&self, limit: Option<Limit>) {
+    pub(super) fn set_limit(&self, limit: Option<RunLimit>) {
         self.change(|state| {
             state.limit = limit;
             state.to_thread = false;
@@ -227,7 +227,7 @@ impl Control {
             return false;
         }
         let mut state = self.state();
-        if state.limit.as_mut().is_some_and(Limit::is_over) {
+        if state.limit.as_mut().is_some_and(RunLimit::is_over) {
             state.to_thread = true;
         }
         state.to_thread || state.is_cancelled()
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_cancel_hits_nobody() {
+    fn a_late_cancel_has_no_effect() {
         let control = Control::new(Duration::ZERO);
         control.begin(1);
         control.end();

@@ -34,7 +34,7 @@ pub(super) struct Config {
     pub(super) name: String,
     pub(super) flags: OpenFlags,
     pub(super) vfs: Option<String>,
-    place: Place,
+    storage: Storage,
     pub(super) busy_timeout: Duration,
     /// Short statements run inline, on the calling task.
     pub(super) in_place: bool,
@@ -45,7 +45,7 @@ pub(super) struct Config {
 
 /// Where the database lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Storage {
     File,
     /// In memory, shared by all connections.
     SharedMemory,
@@ -142,19 +142,19 @@ impl Config {
         set("locking_mode", locking_mode.map(str::to_owned));
 
         let mode = mode.unwrap_or(Mode::Create);
-        let place = file.place(mode, shared == Some(true), vfs.as_deref());
+        let storage = file.storage(mode, shared == Some(true), vfs.as_deref());
         let is_read_only = mode == Mode::ReadOnly || immutable;
         let journal_mode = match journal_mode {
             Some(asked) => JournalMode::Asked(asked),
-            None if place == Place::File && !is_read_only => JournalMode::WalIfPossible,
+            None if storage == Storage::File && !is_read_only => JournalMode::WalIfPossible,
             None => JournalMode::AsItIs,
         };
         Ok(Config {
-            target: file.target(place, immutable, nolock),
+            target: file.target(storage, immutable, nolock),
             name: file.name,
             flags: flags(mode, shared),
             vfs,
-            place,
+            storage,
             busy_timeout,
             in_place,
             journal_mode,
@@ -170,18 +170,18 @@ impl Config {
 
     /// Returns whether the database disappears with its last connection.
     pub(super) fn needs_anchor(&self) -> bool {
-        self.place == Place::SharedMemory
+        self.storage == Storage::SharedMemory
     }
 
     /// Returns whether the connections share SQLite's page cache.
     pub(super) fn shares_cache(&self) -> bool {
-        self.place == Place::SharedMemory
+        self.storage == Storage::SharedMemory
             || self.flags.contains(OpenFlags::SQLITE_OPEN_SHARED_CACHE)
     }
 
     /// Returns whether each connection has a database of its own, which disappears with the connection.
     pub(super) fn is_private(&self) -> bool {
-        self.place == Place::Private
+        self.storage == Storage::Private
     }
 
     fn check_poolable(&self) -> Result<()> {
@@ -285,34 +285,34 @@ impl File {
         })
     }
 
-    fn place(&self, mode: Mode, is_shared: bool, vfs: Option<&str>) -> Place {
+    fn storage(&self, mode: Mode, is_shared: bool, vfs: Option<&str>) -> Storage {
         let in_memory = mode == Mode::Memory || self.name == ":memory:";
         if self.name.is_empty() {
             // SQLite shares no database without a name, whatever the options are.
-            Place::Private
+            Storage::Private
         } else if vfs == Some("memdb") {
             match self.name.starts_with('/') {
-                true => Place::SharedMemory,
-                false => Place::Private,
+                true => Storage::SharedMemory,
+                false => Storage::Private,
             }
         } else if !in_memory {
-            Place::File
+            Storage::File
         } else if is_shared {
-            Place::SharedMemory
+            Storage::SharedMemory
         } else {
-            Place::Private
+            Storage::Private
         }
     }
 
     /// Returns what SQLite opens. Settings that have a flag are not in it.
-    fn target(&self, place: Place, immutable: bool, nolock: bool) -> String {
+    fn target(&self, storage: Storage, immutable: bool, nolock: bool) -> String {
         let immutable = immutable.then_some("immutable=1");
         let nolock = nolock.then_some("nolock=1");
         let query: Vec<_> = immutable.into_iter().chain(nolock).collect();
         let uri = match &self.uri {
             Some(uri) => uri.clone(),
             // SQLite shares a database in memory only if its name is a URI.
-            None if place == Place::SharedMemory || !query.is_empty() => {
+            None if storage == Storage::SharedMemory || !query.is_empty() => {
                 format!("file:{}", percent_encoded(&self.name))
             }
             None => return self.name.clone(),

@@ -9,11 +9,12 @@ use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::batch::OwnedSets;
 use super::config::is_identifier;
 use super::error;
 use super::session::Session;
 use super::statement::{OwnedRequest, OwnedSql};
-use super::types::{to_sqlite, value_to_sqlite};
+use super::types::value_to_sqlite;
 use super::worker::Worker;
 use super::write_queue::{EnterOutcome, QueueAnswer, Ticket, WritePermit};
 use crate::driver::worker::stream::Stream;
@@ -141,6 +142,23 @@ impl SqliteConnection {
         self.worker.session().map_or(Ok(()), Session::check_file)
     }
 
+    /// Runs a statement with many sets of parameters on the thread.
+    async fn batch(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Param<'_>>],
+        wants_rows: bool,
+    ) -> Result<(Outcome, Vec<Batch>)> {
+        self.check()?;
+        let sets = OwnedSets::of(sets).await?;
+        let sql = OwnedSql::new(sql);
+        let run = move |session: &mut Session| {
+            session.note_inserts_of(sql.class())?;
+            session.run_batch(&sql, &sets, wants_rows)
+        };
+        self.call(run).await
+    }
+
     async fn call<T: Send + 'static>(
         &mut self,
         program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
@@ -220,22 +238,15 @@ impl Connection for SqliteConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move {
-            self.check()?;
-            let mut owned = Vec::with_capacity(sets.len());
-            for (n, set) in sets.iter().enumerate() {
-                owned.push(to_sqlite(set).await.map_err(|error| {
-                    let message = format!("set {} of {}: {}", n + 1, sets.len(), error.message());
-                    error.wrapped(Kind::Type, message)
-                })?);
-            }
-            let sql = OwnedSql::new(sql);
-            let run = move |session: &mut Session| {
-                session.note_inserts_of(sql.class())?;
-                session.run_batch(&sql, &owned)
-            };
-            self.call(run).await
-        })
+        Box::pin(async move { Ok(self.batch(sql, sets, false).await?.0) })
+    }
+
+    fn query_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Vec<Batch>>> {
+        Box::pin(async move { Ok(self.batch(sql, sets, true).await?.1) })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {

@@ -253,6 +253,7 @@ fn violation_of(extended: i32, message: &str) -> Option<Violation> {
         ffi::SQLITE_CONSTRAINT_FOREIGNKEY => Violation::ForeignKey,
         ffi::SQLITE_CONSTRAINT_NOTNULL => Violation::NotNull,
         ffi::SQLITE_CONSTRAINT_CHECK => Violation::Check,
+        ffi::SQLITE_CONSTRAINT_DATATYPE => Violation::Data,
         ffi::SQLITE_BUSY_SNAPSHOT => Violation::Serialization,
         other => return violation_of_primary(other & 0xff, message),
     })
@@ -266,6 +267,10 @@ fn violation_of_primary(primary: i32, message: &str) -> Option<Violation> {
         // SQLite has one code for all errors in the text itself.
         ffi::SQLITE_ERROR if is_syntax(message) => Violation::Syntax,
         ffi::SQLITE_ERROR if is_undefined(message) => Violation::Undefined,
+        ffi::SQLITE_MISMATCH | ffi::SQLITE_TOOBIG => Violation::Data,
+        ffi::SQLITE_ERROR if ["integer overflow", "malformed JSON"].contains(&message) => {
+            Violation::Data
+        }
         _ => return None,
     })
 }
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_text_is_told_apart() {
+    fn errors_of_the_text_have_their_own_kinds() {
         assert_eq!(failing("", "SELEC 1").violation(), Some(Violation::Syntax));
         assert_eq!(
             failing("", "SELECT (1").violation(),

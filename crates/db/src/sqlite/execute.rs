@@ -1,16 +1,15 @@
-//! Runs statements, scripts and batches on a session.
+//! Runs statements and scripts on a session.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use rusqlite::fallible_iterator::FallibleIterator;
-use rusqlite::types::Value as SqlValue;
 use rusqlite::{Statement, StatementStatus};
 
 use super::config::DIALECT;
 use super::insert;
 use super::session::Session;
-use super::statement::{OwnedRequest, OwnedSql, check_count};
+use super::statement::{OwnedRequest, check_count};
 use super::timing::{StatementKind, StatementTiming};
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
@@ -21,6 +20,13 @@ use crate::{Error, Kind, Result};
 pub(super) struct BeforeStep {
     changes: u64,
     rowid: i64,
+}
+
+impl BeforeStep {
+    /// Returns the number of all changes of the connection.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
 }
 
 /// A row with more columns is measured before it is copied.
@@ -116,49 +122,6 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement with each set of parameters. Without an open transaction it begins one: all sets take effect,
-    /// or none.
-    pub(super) fn run_batch(&self, sql: &OwnedSql, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
-        let mut statement = self.statement(sql, true)?;
-        for (n, set) in sets.iter().enumerate() {
-            check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
-        }
-        if self.in_transaction() {
-            return self.run_sets(&mut statement, sql, sets);
-        }
-        match statement.readonly() {
-            true => self.often("BEGIN DEFERRED")?,
-            false => self.begin_writing()?,
-        }
-        let done = self
-            .run_sets(&mut statement, sql, sets)
-            .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
-        if done.is_err() && self.rollback().is_err() {
-            self.set_broken();
-        }
-        done
-    }
-
-    fn run_sets(
-        &self,
-        statement: &mut Statement<'_>,
-        sql: &OwnedSql,
-        sets: &[Vec<SqlValue>],
-    ) -> Result<Outcome> {
-        let class = sql.class();
-        let mut total = Outcome::default();
-        for (n, set) in sets.iter().enumerate() {
-            let outcome = self
-                .bind(statement, set)
-                .and_then(|()| self.before_run(statement, sql, class))
-                .and_then(|_| self.execute(statement, sql, class, false))
-                .map_err(|error| in_set(n, sets.len(), error))?;
-            total.rows_affected += outcome.rows_affected;
-            total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
-        }
-        Ok(total)
-    }
-
     pub(super) fn execute(
         &self,
         statement: &mut Statement<'_>,
@@ -232,10 +195,4 @@ impl Session {
         }
         Ok(outcome)
     }
-}
-
-fn in_set(n: usize, sets: usize, error: Error) -> Error {
-    let message = format!("set {} of {sets}: {}", n + 1, error.message());
-    let kind = error.kind();
-    error.wrapped(kind, message)
 }

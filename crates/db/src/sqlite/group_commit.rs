@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cancel::Limit;
+use super::cancel::RunLimit;
 use super::error;
 use super::session::Session;
 use super::statement::OwnedRequest;
@@ -175,7 +175,7 @@ impl Session {
         }
         let mut done = Vec::with_capacity(requests.len());
         for request in requests {
-            let limit = Limit::until(timing::now() + SOON);
+            let limit = RunLimit::until(timing::now() + SOON);
             self.control.set_limit(Some(limit));
             let one = self.run(request);
             // A statement that violates a constraint has undone itself. After any other error the state is

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_rows_is_told_from_what_changes_tables() {
+    fn row_changes_are_distinguished_from_table_changes() {
         for sql in [
             "insert into t",
             "/* x */ UPDATE t",

@@ -20,6 +20,7 @@
 //! | `functions` | functions, aggregates and collations of the application |
 //! | `error` | converts SQLite's errors |
 
+mod batch;
 mod cancel;
 mod config;
 mod connect;

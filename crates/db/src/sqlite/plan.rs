@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn small_sorts_are_told_apart() {
+    fn small_sorts_are_recognised() {
         for sql in [
             "SELECT * FROM account ORDER BY balance",
             "SELECT balance, count(*) FROM account GROUP BY balance",

@@ -384,11 +384,21 @@ impl Session {
 
     pub(super) fn bind(&self, statement: &mut Statement<'_>, params: &[impl ToSql]) -> Result<()> {
         for (n, param) in params.iter().enumerate() {
-            statement
-                .raw_bind_parameter(n + 1, param)
-                .map_err(|error| self.said(error))?;
+            self.bind_one(statement, n + 1, param)?;
         }
         Ok(())
+    }
+
+    /// Binds one parameter; the first has the number 1.
+    #[inline]
+    pub(super) fn bind_one(
+        &self,
+        statement: &mut Statement<'_>,
+        number: usize,
+        param: &impl ToSql,
+    ) -> Result<()> {
+        let bound = statement.raw_bind_parameter(number, param);
+        bound.map_err(|error| self.said(error))
     }
 
     /// Runs a statement to its end, or until `take` returns `false`.

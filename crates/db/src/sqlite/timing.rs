@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Statement;
 
-use super::cancel::Limit;
+use super::cancel::RunLimit;
 use super::insert;
 use super::plan::{Inline, Plan};
 use crate::sql::Class;
@@ -62,8 +62,8 @@ impl Stopwatch {
     }
 
     /// Returns the time at which an inline run is given up.
-    pub(super) fn limit(self) -> Limit {
-        Limit::until(match self.began {
+    pub(super) fn limit(self) -> RunLimit {
+        RunLimit::until(match self.began {
             Some(began) => began + LONG,
             None => now() + NO_LIMIT,
         })

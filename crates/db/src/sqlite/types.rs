@@ -85,20 +85,24 @@ fn parts(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
 ///
 /// [`Kind::Type`] for the first value that SQLite cannot store.
 pub(super) fn bound<'p>(params: &'p [Param<'_>]) -> Result<Vec<Bound<'p>>> {
-    let convert = |(n, param): (usize, &'p Param<'_>)| {
-        let converted = match param {
-            Param::Value(value) => bound_value(value),
-            Param::Native(native) => match native.value.downcast_ref::<SqlValue>() {
-                Some(value) => Ok(Bound::Here(value.into())),
-                None => Err(format!(
-                    "SQLite does not know the type {}",
-                    native.type_name
-                )),
-            },
-        };
-        converted.map_err(|wrong| Error::new(Kind::Type, format!("parameter {}: {wrong}", n + 1)))
-    };
+    let convert = |(n, param): (usize, &'p Param<'_>)| bound_param(n, param);
     params.iter().enumerate().map(convert).collect()
+}
+
+/// Converts the parameter with this index, borrowing a text or blob.
+#[inline]
+pub(super) fn bound_param<'p>(n: usize, param: &'p Param<'_>) -> Result<Bound<'p>> {
+    let converted = match param {
+        Param::Value(value) => bound_value(value),
+        Param::Native(native) => match native.value.downcast_ref::<SqlValue>() {
+            Some(value) => Ok(Bound::Here(value.into())),
+            None => Err(format!(
+                "SQLite does not know the type {}",
+                native.type_name
+            )),
+        },
+    };
+    converted.map_err(|wrong| Error::new(Kind::Type, format!("parameter {}: {wrong}", n + 1)))
 }
 
 /// A value for SQLite: borrowed, or converted.
@@ -109,12 +113,17 @@ pub(super) enum Bound<'p> {
 }
 
 impl Bound<'_> {
-    /// Returns the bytes of a text or blob; 0 for others.
+    /// Returns the number of bytes of a text or blob; 0 for others.
     pub(super) fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Returns the bytes of a text or blob; none for others.
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Bound::Here(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
-            Bound::Here(_) => 0,
-            Bound::Made(text) => text.len(),
+            Bound::Here(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes,
+            Bound::Here(_) => &[],
+            Bound::Made(text) => text.as_bytes(),
         }
     }
 

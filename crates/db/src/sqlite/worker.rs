@@ -3,7 +3,7 @@
 //! Every program goes to the thread by [`Worker::call`] or [`Worker::send`], or runs inline by [`Worker::here`]
 //! if it is known to be short.
 
-use super::cancel::{Control, Limit};
+use super::cancel::{Control, RunLimit};
 use super::session::Session;
 use crate::Result;
 use crate::driver::worker;
@@ -44,7 +44,7 @@ impl Worker {
     /// `None` if the session is with the thread.
     pub(super) fn here<T>(
         &mut self,
-        limit: Option<Limit>,
+        limit: Option<RunLimit>,
         program: impl FnOnce(&Session) -> T,
     ) -> Option<(T, bool)> {
         let (call, session) = self.call_here()?;

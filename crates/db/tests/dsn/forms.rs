@@ -149,7 +149,7 @@ fn braces_keep_the_semicolons_of_an_odbc_value() {
 }
 
 #[test]
-fn the_name_of_a_data_source_stands_for_itself() {
+fn a_dsn_may_be_a_name_or_a_path() {
     let dsn = parse("odbc:SHOP");
     assert_eq!((dsn.path(), dsn.rest()), (Some("SHOP"), "SHOP"));
     assert_eq!(dsn.to_string(), "odbc:SHOP");

@@ -130,7 +130,7 @@ fn misspelt_option_is_answered_with_the_likely_name() {
 }
 
 #[test]
-fn a_driver_that_takes_no_options_says_so() {
+fn a_driver_without_options_refuses_options() {
     let dsn = parse("own:a=1");
     let message = dsn
         .reader(&Options::new())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cenote::{Db, Error, Kind, PooledConnection, Result};
+use cenote::{Db, Error, Kind, PooledConnection, Result, Violation};
 use tempfile::TempDir;
 use tracing::Level;
 
@@ -193,10 +193,10 @@ async fn the_statement_log_has_every_statement_and_no_value() -> Result<()> {
         .await?;
     let lines = log.take(Level::DEBUG, STATEMENTS);
     let expected = [
-        ("INSERT INTO t VALUES (?, ?), (?, ?)", "rows=2"),
+        ("INSERT INTO t VALUES (***, ***), (?, ?)", "rows=2"),
         ("SELECT id FROM t", "rows=2"),
         ("BEGIN", "outcome=\"ok\""),
-        ("DELETE FROM t WHERE id = ?", "rows=0"),
+        ("DELETE FROM t WHERE id = ***", "rows=0"),
         ("COMMIT", "outcome=\"ok\""),
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
@@ -222,7 +222,7 @@ async fn a_slow_statement_is_a_warning_and_others_are_not() -> Result<()> {
         let lines = log.take(Level::WARN, STATEMENTS);
         assert_eq!(lines.len(), warnings, "{lines:?}");
         for logged in lines {
-            let expected = "slow statement: SELECT ? UNION SELECT ?";
+            let expected = "slow statement: SELECT *** UNION SELECT ***";
             assert!(logged.contains(expected), "{logged}");
             assert!(logged.contains("rows=2"), "{logged}");
             assert!(logged.contains(&format!("errors.rs:{line}:")), "{logged}");
@@ -284,5 +284,45 @@ async fn a_task_spawned_in_a_transaction_is_warned_of() -> Result<()> {
         .await
         .expect("it does not panic")?;
     assert!(log.take(Level::WARN, TARGET).is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn value_that_does_not_fit_is_a_violation_of_data() -> Result<()> {
+    let (db, _folder) = open(|builder| builder).await;
+    db.exec("CREATE TABLE strict_one (n INTEGER) STRICT", ())
+        .await?;
+    for sql in [
+        "INSERT INTO strict_one VALUES ('ada')",
+        "INSERT INTO t (id, name) VALUES ('ada', 'x')",
+        "SELECT sum(n) FROM (SELECT 9223372036854775807 AS n UNION ALL SELECT 1)",
+        "SELECT json('{')",
+    ] {
+        let error = db.query(sql, ()).await.unwrap_err();
+        assert_eq!(error.violation(), Some(Violation::Data), "{sql}: {error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_of_the_pool_speak_of_connections() -> Result<()> {
+    let (db, _folder) = open(|builder| builder.max(1)).await;
+    let held = db.connection().await?;
+    let error = db
+        .close_and_drain(Duration::from_millis(1))
+        .await
+        .unwrap_err();
+    let mut chain = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        chain.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    let expected = "the database handle is closed, but 1 connection was still in use; ";
+    assert!(chain.starts_with(expected), "{chain}");
+    for word in ["lease", "place", "hook", "resource", "pool"] {
+        assert!(!chain.contains(word), "{word}: {chain}");
+    }
+    drop(held);
     Ok(())
 }

@@ -98,7 +98,7 @@ fn clash() -> Error {
 }
 
 #[tokio::test]
-async fn retry_repeats_three_times_unless_told_otherwise() {
+async fn retry_repeats_three_times_by_default() {
     let db = stock("retries").await;
     for (options, wanted) in [
         (db.transaction_options(), 4),

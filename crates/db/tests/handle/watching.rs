@@ -1,4 +1,4 @@
-//! What the handle does for its connections unasked: credentials anew for each, and a look at the
+//! What the handle does for its connections by itself: new credentials for each, and a check of the
 //! idle ones.
 
 use std::sync::Arc;

@@ -147,3 +147,18 @@ fn a_text_that_changes_the_session_is_never_called_harmless() {
 fn any_postgres_answer_is_handled_in_bounded_memory() {
     try_all("decoder");
 }
+
+#[test]
+fn any_answer_to_a_copy_is_handled_in_bounded_memory() {
+    try_all("copy");
+}
+
+#[test]
+fn arrays_keep_their_values_in_every_form() {
+    try_all("arrays");
+}
+
+#[test]
+fn notifications_are_received_as_sent_or_refused() {
+    try_all("notifications");
+}

@@ -4,7 +4,7 @@
 use cenote::{Db, Error, Kind, Value};
 use tempfile::TempDir;
 
-use crate::names::told;
+use crate::names::required_variable;
 
 /// A database that the tests run on, with a table `hostile (n, word, data)`.
 struct Database {
@@ -31,13 +31,13 @@ async fn databases(table: &str) -> Vec<Database> {
         },
         Database {
             name: "PostgreSQL",
-            db: open(&told("CENOTE_TEST_POSTGRES")).await,
+            db: open(&required_variable("CENOTE_TEST_POSTGRES")).await,
             bytes_of_word: "convert_to(word, 'UTF8')",
             _folder: None,
         },
         Database {
             name: "MariaDB",
-            db: open(&told("CENOTE_TEST_MARIADB")).await,
+            db: open(&required_variable("CENOTE_TEST_MARIADB")).await,
             bytes_of_word: "CAST(word AS BINARY)",
             _folder: None,
         },
@@ -339,7 +339,10 @@ async fn sql_of_any_depth_and_length_is_run_or_refused() {
 /// next field.
 #[tokio::test]
 async fn nul_in_credentials_or_options_is_an_error_before_sending() {
-    for dsn in [told("CENOTE_TEST_POSTGRES"), told("CENOTE_TEST_MARIADB")] {
+    for dsn in [
+        required_variable("CENOTE_TEST_POSTGRES"),
+        required_variable("CENOTE_TEST_MARIADB"),
+    ] {
         for what in ["user", "password", "dbname"] {
             let builder = Db::builder(&dsn).max(1);
             let builder = match what {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use cenote::{Db, Kind};
-use cenote_testkit::proxy::{Doors, Weather};
+use cenote_testkit::proxy::{Network, OnConnect};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::figures::{alone, length};
-use crate::servers::network::{dsn_through, network};
+use crate::servers::network::{dsn_through, proxy_with};
 use crate::servers::{quiet, soon};
 
 const TASKS: usize = 2_000;
@@ -71,7 +71,7 @@ fn rounds(attempts: &[Instant]) -> Vec<Instant> {
 async fn after_an_outage_reconnects_are_few_and_throughput_returns() {
     let _alone = alone().await;
     let outage = length(Duration::from_secs(2));
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = Db::builder(&dsn_through(&proxy))
         .max(CONNECTIONS)
         .acquire_timeout(None);
@@ -86,7 +86,7 @@ async fn after_an_outage_reconnects_are_few_and_throughput_returns() {
     }
     let before = rate(&tally, Duration::from_millis(500)).await;
 
-    proxy.doors(Doors::Refusing);
+    proxy.on_connect(OnConnect::Reset);
     proxy.reset();
     let (down, connected) = (Instant::now(), proxy.arrivals().len());
     sleep_until(down + outage).await;

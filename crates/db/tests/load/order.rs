@@ -14,7 +14,7 @@ use crate::servers::dsn;
 const TASKS: usize = 10_000;
 const CONNECTIONS: usize = 10;
 
-/// On one thread, so that "who came first" has an answer.
+/// On one thread, so that the order of arrival is defined.
 struct Queue {
     db: Db,
     until: Instant,

@@ -3,7 +3,7 @@
 use cenote::Kind;
 use cenote::migrate::State;
 
-use crate::support::{Place, files, forty, has_table, history, numbers, pending, soon};
+use crate::support::{TestDatabase, files, forty, has_table, history, numbers, pending, soon};
 
 /// Writes each promise as a test on each database.
 macro_rules! on_every_database {
@@ -11,7 +11,7 @@ macro_rules! on_every_database {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                super::$promise(crate::support::Place::sqlite()).await;
+                super::$promise(crate::support::TestDatabase::sqlite()).await;
             })*
         }
 
@@ -19,7 +19,7 @@ macro_rules! on_every_database {
         mod on_postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                super::$promise(crate::support::Place::postgres().await).await;
+                super::$promise(crate::support::TestDatabase::postgres().await).await;
             })*
         }
 
@@ -27,7 +27,7 @@ macro_rules! on_every_database {
         mod on_mysql {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                super::$promise(crate::support::Place::mysql().await).await;
+                super::$promise(crate::support::TestDatabase::mysql().await).await;
             })*
         }
 
@@ -35,7 +35,7 @@ macro_rules! on_every_database {
         mod by_odbc {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                super::$promise(crate::support::Place::odbc().await).await;
+                super::$promise(crate::support::TestDatabase::odbc().await).await;
             })*
         }
     };
@@ -48,12 +48,13 @@ on_every_database! {
     a_failure_names_file_statement_and_line,
     a_history_of_refinery_is_continued,
     a_changed_file_stops_everything,
+    what_was_applied_before_a_failure_is_told,
 }
 
-async fn ten_instances_apply_each_migration_once(place: Place) {
+async fn ten_instances_apply_each_migration_once(database: TestDatabase) {
     let mut instances = tokio::task::JoinSet::new();
     for _ in 0..10 {
-        let db = place.open().await;
+        let db = database.open().await;
         instances.spawn(async move {
             let report = db.migrate(&forty()).await;
             db.close().await.unwrap();
@@ -66,14 +67,14 @@ async fn ten_instances_apply_each_migration_once(place: Place) {
         .map(|report| report.unwrap().applied.len())
         .sum();
     assert_eq!(applied, 40);
-    let db = place.open().await;
+    let db = database.open().await;
     let forty: Vec<i64> = (1..=40).collect();
     assert_eq!(numbers(&db, "SELECT n FROM log ORDER BY n").await, forty);
     assert_eq!(history(&db).await, forty);
 }
 
-async fn a_second_run_finds_nothing_to_do(place: Place) {
-    let db = place.open().await;
+async fn a_second_run_finds_nothing_to_do(database: TestDatabase) {
+    let db = database.open().await;
     let first = db.migrate(&forty()).await.unwrap();
     let names: Vec<&str> = first.applied.iter().map(|it| it.file.as_str()).collect();
     assert_eq!(names[..2], ["V1__number_1.sql", "V2__number_2.sql"]);
@@ -82,8 +83,8 @@ async fn a_second_run_finds_nothing_to_do(place: Place) {
     assert!(second.applied.is_empty());
 }
 
-async fn status_and_dry_run_change_nothing(place: Place) {
-    let db = place.open().await;
+async fn status_and_dry_run_change_nothing(database: TestDatabase) {
+    let db = database.open().await;
     let migrations = files(&[
         ("V1__a.sql", "CREATE TABLE a (n INTEGER)"),
         ("V2__b.sql", "CREATE TABLE b (n INTEGER)"),
@@ -104,8 +105,8 @@ async fn status_and_dry_run_change_nothing(place: Place) {
     assert!(!has_table(&db, "b").await);
 }
 
-async fn a_failure_names_file_statement_and_line(place: Place) {
-    let db = place.open().await;
+async fn a_failure_names_file_statement_and_line(database: TestDatabase) {
+    let db = database.open().await;
     let wrong = files(&[
         ("V1__fine.sql", "CREATE TABLE fine (n INTEGER)"),
         (
@@ -113,13 +114,15 @@ async fn a_failure_names_file_statement_and_line(place: Place) {
             "CREATE TABLE half (n INTEGER);\n\n-- why\nINSERT INTO nowhere VALUES (1);\nSELECT 1;",
         ),
     ]);
-    let error = db.migrate(&wrong).await.unwrap_err();
+    let (error, line) = (db.migrate(&wrong).await.unwrap_err(), line!());
     assert_eq!(error.kind(), Kind::Migration, "{error}");
     let message = error.message();
     let named = message.starts_with("V2__wrong.sql failed at statement 2 of 3, line ");
     assert!(named, "{message}");
-    let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("nowhere"), "{source}");
+    assert!(message.contains("nowhere"), "the reason: {message}");
+    assert_eq!(error.sql(), Some("-- why\nINSERT INTO nowhere VALUES (1)"));
+    let site = error.call_site().unwrap();
+    assert_eq!((site.file(), site.line()), (file!(), line));
     assert_eq!(history(&db).await, [1]);
     assert!(has_table(&db, "fine").await);
     if db.driver_name() == "mysql" {
@@ -140,8 +143,8 @@ async fn a_failure_names_file_statement_and_line(place: Place) {
     assert_eq!(report.applied.len(), 1, "the lock is free");
 }
 
-async fn a_history_of_refinery_is_continued(place: Place) {
-    let db = place.open().await;
+async fn a_history_of_refinery_is_continued(database: TestDatabase) {
+    let db = database.open().await;
     // As refinery 0.9 creates and fills it.
     let create = "CREATE TABLE IF NOT EXISTS refinery_schema_history( version INTEGER PRIMARY KEY, \
                   name VARCHAR(255), applied_on VARCHAR(255), checksum VARCHAR(255));";
@@ -161,8 +164,8 @@ async fn a_history_of_refinery_is_continued(place: Place) {
     assert_eq!(history(&db).await, [1, 2]);
 }
 
-async fn a_changed_file_stops_everything(place: Place) {
-    let db = place.open().await;
+async fn a_changed_file_stops_everything(database: TestDatabase) {
+    let db = database.open().await;
     db.migrate(&files(&[("V1__a.sql", "CREATE TABLE a (n INTEGER)")]))
         .await
         .unwrap();
@@ -179,4 +182,18 @@ async fn a_changed_file_stops_everything(place: Place) {
     db.exec(&format!("UPDATE{update}"), ()).await.unwrap();
     db.migrate(&changed).await.unwrap();
     assert!(has_table(&db, "b").await);
+}
+
+async fn what_was_applied_before_a_failure_is_told(place: TestDatabase) {
+    let db = place.open().await;
+    let migrations = files(&[
+        ("V1__a.sql", "CREATE TABLE a (n INTEGER)"),
+        ("V2__b.sql", "CREATE TABLE b (n INTEGER)"),
+        ("V3__wrong.sql", "INSERT INTO nowhere VALUES (1)"),
+    ]);
+    let mut applied = Vec::new();
+    let done = db.migrate_each(&migrations, |one| applied.push(one.file));
+    let error = done.await.unwrap_err();
+    assert!(error.message().starts_with("V3__wrong.sql"), "{error}");
+    assert_eq!(applied, ["V1__a.sql", "V2__b.sql"]);
 }

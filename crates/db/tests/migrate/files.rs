@@ -2,7 +2,7 @@
 
 use cenote::migrate::Migrations;
 
-use crate::support::{Place, has_table};
+use crate::support::{TestDatabase, has_table};
 
 #[test]
 fn a_folder_is_read_with_the_folders_in_it() {
@@ -49,8 +49,8 @@ async fn embedded_migrations_are_those_of_the_folder() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migrations");
     let read = Migrations::from_dir(folder).unwrap();
     assert!(embedded.iter().eq(read.iter()));
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     db.migrate(&embedded).await.unwrap();
     assert!(has_table(&db, "customer").await);
 }

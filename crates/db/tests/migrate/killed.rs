@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use cenote::Db;
 
-use crate::support::{Place, forty, has_table, history, numbers, until};
+use crate::support::{TestDatabase, forty, has_table, history, numbers, until};
 
 /// Names the database in the process that is killed.
 const DSN: &str = "CENOTE_TEST_MIGRATE_DSN";
@@ -21,17 +21,17 @@ async fn a_killed_process_leaves_no_half_migration() {
         return std::future::pending().await;
     }
     for after in [1, 7, 25] {
-        let place = Place::sqlite();
+        let database = TestDatabase::sqlite();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
                 "killed::a_killed_process_leaves_no_half_migration",
             ])
-            .env(DSN, place.dsn())
+            .env(DSN, database.dsn())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let db = place.open().await;
+        let db = database.open().await;
         until("some migrations are applied", async || {
             has_table(&db, "refinery_schema_history").await && history(&db).await.len() >= after
         })

@@ -2,7 +2,7 @@
 
 use cenote::{Db, Kind};
 
-use crate::support::{Place, files, has_table, history, numbers, soon, until};
+use crate::support::{TestDatabase, files, has_table, history, numbers, soon, unique, until};
 
 /// The number of the connection that runs a statement that begins so.
 async fn running(admin: &Db, statement: &str) -> i64 {
@@ -19,8 +19,8 @@ async fn running(admin: &Db, statement: &str) -> i64 {
 
 #[tokio::test]
 async fn routines_and_triggers_stay_whole() {
-    let place = Place::mysql().await;
-    let db = place.open().await;
+    let database = TestDatabase::mysql().await;
+    let db = database.open().await;
     let sql = "
         CREATE TABLE a (n INT); CREATE TABLE b (n INT);
         CREATE TRIGGER copy AFTER INSERT ON a FOR EACH ROW BEGIN
@@ -43,8 +43,8 @@ async fn routines_and_triggers_stay_whole() {
 
 #[tokio::test]
 async fn a_migration_of_rows_alone_is_rolled_back() {
-    let place = Place::mysql().await;
-    let db = place.open().await;
+    let database = TestDatabase::mysql().await;
+    let db = database.open().await;
     db.migrate(&files(&[("V1__a.sql", "CREATE TABLE a (n INT)")]))
         .await
         .unwrap();
@@ -62,8 +62,8 @@ async fn a_migration_of_rows_alone_is_rolled_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_in_the_middle_the_lock_is_free_again() {
-    let place = Place::mysql().await;
-    let (db, admin) = (place.open().await, place.open().await);
+    let database = TestDatabase::mysql().await;
+    let (db, admin) = (database.open().await, database.open().await);
     let sql = |pause: &str| format!("CREATE TABLE IF NOT EXISTS half (n INT);\n{pause}");
     let slow = sql("SELECT SLEEP(600) AS dropped_migration");
     let slow = files(&[("V1__a.sql", &slow)]);
@@ -82,8 +82,8 @@ async fn dropped_in_the_middle_the_lock_is_free_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_the_middle_it_can_be_repeated() {
-    let place = Place::mysql().await;
-    let (db, admin) = (place.open().await, place.open().await);
+    let database = TestDatabase::mysql().await;
+    let (db, admin) = (database.open().await, database.open().await);
     let sql = |pause: &str| format!("CREATE TABLE IF NOT EXISTS half (n INT);\n{pause}");
     let slow = sql("SELECT SLEEP(600) AS killed_migration");
     let slow = files(&[("V1__a.sql", &slow)]);
@@ -103,4 +103,27 @@ async fn killed_in_the_middle_it_can_be_repeated() {
     let repeated = files(&[("V1__a.sql", &sql("SELECT 1"))]);
     let report = soon("it is applied", admin.migrate(&repeated)).await;
     assert_eq!(report.unwrap().applied.len(), 1);
+}
+
+#[tokio::test]
+async fn file_that_uses_another_database_is_recorded() {
+    let place = TestDatabase::mysql().await;
+    let db = place.open().await;
+    let other = unique("other");
+    db.exec(&format!("CREATE DATABASE {other}"), ())
+        .await
+        .unwrap();
+    let text = format!("CREATE TABLE here (n INT); USE {other}; CREATE TABLE there (n INT)");
+    let migrations = files(&[
+        ("V1__use.sql", &text),
+        ("V2__next.sql", "CREATE TABLE next (n INT)"),
+    ]);
+    let report = soon("the lock is released", db.migrate(&migrations))
+        .await
+        .unwrap();
+    assert_eq!(report.applied.len(), 2);
+    assert_eq!(history(&db).await, [1, 2]);
+    assert!(has_table(&db, "next").await);
+    assert!(has_table(&db, &format!("{other}.there")).await);
+    assert!(!has_table(&db, &format!("{other}.refinery_schema_history")).await);
 }

@@ -6,12 +6,12 @@ use std::task::{Context, Waker};
 
 use cenote::Kind;
 
-use crate::support::{Place, files, forty, has_table, history, numbers};
+use crate::support::{TestDatabase, files, forty, has_table, history, numbers};
 
 #[tokio::test]
 async fn triggers_and_pragmas_run() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let migrations = files(&[
         (
             "V1__trigger.sql",
@@ -37,8 +37,8 @@ async fn triggers_and_pragmas_run() {
 
 #[tokio::test]
 async fn a_migration_cannot_end_its_transaction() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let commits = files(&[(
         "V1__a.sql",
         "CREATE TABLE a (n);\nCOMMIT;\nCREATE TABLE b (n)",
@@ -58,15 +58,15 @@ async fn a_migration_cannot_end_its_transaction() {
         "{error}"
     );
     drop(db);
-    let db = place.open().await;
+    let db = database.open().await;
     assert!(!has_table(&db, "a").await);
     assert_eq!(history(&db).await, [0_i64; 0]);
 }
 
 #[tokio::test]
 async fn without_a_transaction_the_error_names_what_stays() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let sql =
         "-- cenote: no-transaction\nCREATE TABLE a (n);\nCREATE TABLE b (n);\nVACUUM nowhere;";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
@@ -81,8 +81,8 @@ async fn without_a_transaction_the_error_names_what_stays() {
 
 #[tokio::test]
 async fn placeholders_in_a_file_are_an_error_that_names_it() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let sql = "CREATE TABLE a (n);\nINSERT INTO a VALUES (?)";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Migration);
@@ -94,8 +94,8 @@ async fn placeholders_in_a_file_are_an_error_that_names_it() {
 
 #[tokio::test]
 async fn the_history_can_be_in_another_table() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let migrations = files(&[("V20240504090241__a.sql", "CREATE TABLE a (n)")]);
     let migrations = migrations.table("schema_history").unwrap();
     db.migrate(&migrations).await.unwrap();
@@ -107,11 +107,11 @@ async fn the_history_can_be_in_another_table() {
 /// Dropped after any number of polls: each migration is applied and recorded, or neither.
 #[tokio::test]
 async fn dropped_at_any_poll_nothing_is_half_applied() {
-    let place = Place::sqlite();
+    let database = TestDatabase::sqlite();
     let migrations = forty();
     let mut seen = Vec::new();
     for polls in 1.. {
-        let db = place.open().await;
+        let db = database.open().await;
         let finished = {
             let mut run = pin!(db.migrate(&migrations));
             let mut cx = Context::from_waker(Waker::noop());
@@ -128,7 +128,7 @@ async fn dropped_at_any_poll_nothing_is_half_applied() {
         db.close_and_drain(std::time::Duration::from_secs(20))
             .await
             .unwrap();
-        let db = place.open().await;
+        let db = database.open().await;
         let tables = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 't[0-9]*'";
         let tables = numbers(&db, tables).await[0];
         if has_table(&db, "refinery_schema_history").await {
@@ -156,8 +156,8 @@ async fn dropped_at_any_poll_nothing_is_half_applied() {
 
 #[tokio::test]
 async fn a_time_out_around_it_leaves_the_database_usable() {
-    let place = Place::sqlite();
-    let db = place.open().await;
+    let database = TestDatabase::sqlite();
+    let db = database.open().await;
     let endless =
         "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n";
     let sql = format!("CREATE TABLE half (n);\n{endless}");
@@ -177,4 +177,16 @@ fn the_futures_are_send() {
     let migrations: &'static _ = Box::leak(Box::new(forty()));
     is_send(|db| db.migrate(migrations));
     is_send(|db| migrations.status(db));
+}
+
+#[tokio::test]
+async fn statement_that_refuses_transactions_names_the_remedy() {
+    let place = TestDatabase::sqlite();
+    let db = place.open().await;
+    let error = db
+        .migrate(&files(&[("V1__a.sql", "VACUUM")]))
+        .await
+        .unwrap_err();
+    let remedy = "file of its own with `-- cenote: no-transaction` at the top";
+    assert!(error.message().contains(remedy), "{error}");
 }

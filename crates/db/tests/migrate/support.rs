@@ -11,16 +11,16 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An empty database, which any number of handles can open.
-pub(crate) struct Place {
+pub(crate) struct TestDatabase {
     dsn: String,
     option: Option<(&'static str, String)>,
     _folder: Option<TempDir>,
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Place {
+        TestDatabase {
             dsn: format!("sqlite:{}", folder.path().join("test.db").display()),
             option: None,
             _folder: Some(folder),
@@ -29,12 +29,12 @@ impl Place {
 
     #[cfg(feature = "postgres")]
     pub(crate) async fn postgres() -> Self {
-        Place::on_server("CENOTE_TEST_POSTGRES", "SCHEMA", "search_path").await
+        TestDatabase::on_server("CENOTE_TEST_POSTGRES", "SCHEMA", "search_path").await
     }
 
     #[cfg(feature = "mysql")]
     pub(crate) async fn mysql() -> Self {
-        Place::on_server("CENOTE_TEST_MARIADB", "DATABASE", "dbname").await
+        TestDatabase::on_server("CENOTE_TEST_MARIADB", "DATABASE", "dbname").await
     }
 
     #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -45,7 +45,7 @@ impl Place {
         let create = format!("CREATE {space} {name}");
         maker.exec(&create, ()).await.unwrap();
         maker.close().await.unwrap();
-        Place {
+        TestDatabase {
             dsn,
             option: Some((option, name)),
             _folder: None,
@@ -56,7 +56,7 @@ impl Place {
     #[cfg(all(feature = "postgres", feature = "odbc"))]
     pub(crate) async fn odbc() -> Self {
         use cenote::driver::Dsn;
-        let native = Place::postgres().await;
+        let native = TestDatabase::postgres().await;
         let (_, schema) = native.option.unwrap();
         let dsn = Dsn::parse(&native.dsn).unwrap();
         let credentials = dsn.credentials();
@@ -65,7 +65,7 @@ impl Place {
             .filter_map(|entry| Some(entry.ok()?.path().join("odbc/psqlodbcw.so")))
             .find(|path| path.exists())
             .expect("ci/test.sh installs odbc-postgresql");
-        Place {
+        TestDatabase {
             dsn: format!(
                 "odbc:Driver={};Server=127.0.0.1;Port={};Database=cenote;UID={};PWD={};\
                  ConnSettings={{SET search_path TO {schema}}}",
@@ -88,11 +88,15 @@ impl Place {
     }
 
     pub(crate) async fn open_with(&self, describe: impl FnOnce(Builder) -> Builder) -> Db {
-        let mut builder = Db::builder(&self.dsn);
-        if let Some((name, value)) = &self.option {
-            builder = builder.option(*name, value.clone());
+        describe(self.builder()).open().await.unwrap()
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        let builder = Db::builder(&self.dsn);
+        match &self.option {
+            Some((name, value)) => builder.option(*name, value.clone()),
+            None => builder,
         }
-        describe(builder).open().await.unwrap()
     }
 }
 
@@ -107,7 +111,7 @@ fn variable_of_script(name: &str) -> String {
     })
 }
 
-fn unique(what: &str) -> String {
+pub(crate) fn unique(what: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     // Relaxed: it only has to be unique.
     let n = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use cenote::{Db, Kind, Result};
 
 use crate::servers::own::OwnServer;
 use crate::servers::{
-    dsn, dsn_with, free_port, port, refused, refused_by, tls_file, told, unix_dsn,
+    dsn, dsn_with, free_port, port, refused, refused_by, required_variable, tls_file, unix_dsn,
 };
 
 /// The cipher of the connection; empty for one in the clear.
@@ -79,7 +79,7 @@ async fn wrong_password_user_or_database_is_reported_with_its_code() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_with_its_address() {
+async fn an_absent_server_is_reported_with_its_address() {
     let port = free_port();
     let error = refused(&format!("mysql:host=127.0.0.1;port={port};user=a")).await;
     assert_eq!(error.kind(), Kind::Connect);
@@ -247,7 +247,7 @@ async fn nothing_that_is_shown_holds_the_password() {
     let db = Db::open(&dsn()).await.unwrap();
     let connection = db.connection().await.unwrap();
     connection.query("SELECT 1", ()).await.unwrap();
-    assert!(told("CENOTE_TEST_MARIADB").contains("cenote-secret"));
+    assert!(required_variable("CENOTE_TEST_MARIADB").contains("cenote-secret"));
     for shown in [
         format!("{db:?}"),
         format!("{connection:?}"),

@@ -29,14 +29,14 @@ async fn a_violation_names_table_column_and_constraint() {
     let line = line!() - 1;
     assert_eq!(error.violation(), Some(Violation::Unique));
     assert_eq!(error.constraint(), Some("email"));
-    assert_eq!(error.message(), "Duplicate entry ? for key 'email'");
+    assert_eq!(error.message(), "Duplicate entry *** for key 'email'");
     let detail = error.detail().expect("the value");
     assert!(detail.contains("ada@example.com"), "{detail}");
     assert_eq!(error.sql(), Some(sql));
     assert_eq!(error.call_site().unwrap().line(), line);
     for shown in [error.to_string(), format!("{error:?}")] {
         assert!(!shown.contains("ada@"), "{shown}");
-        assert!(shown.contains("VALUES (?, ?)"), "{shown}");
+        assert!(shown.contains("VALUES (***, ?)"), "{shown}");
     }
 
     let refused = async |sql: &str| db.exec(sql, ()).await.unwrap_err();
@@ -92,9 +92,29 @@ async fn a_slow_statement_of_mariadb_is_logged() {
         panic!("{lines:?}");
     };
     assert!(
-        slow.contains("slow statement: SELECT id, ? FROM person"),
+        slow.contains("slow statement: SELECT id, *** FROM person"),
         "{slow}"
     );
     assert!(slow.contains("rows=1"), "{slow}");
     assert!(slow.contains(&format!("errors.rs:{line}:")), "{slow}");
+}
+
+#[tokio::test]
+async fn value_that_does_not_fit_is_a_violation_of_data() {
+    let db = open().await;
+    db.exec(
+        "CREATE TABLE short (code VARCHAR(3), n SMALLINT, at DATE)",
+        (),
+    )
+    .await
+    .unwrap();
+    for sql in [
+        "INSERT INTO short (code) VALUES ('long')",
+        "INSERT INTO short (n) VALUES (70000)",
+        "INSERT INTO short (n) VALUES ('ada')",
+        "INSERT INTO short (at) VALUES ('2024-02-30')",
+    ] {
+        let error = db.exec(sql, ()).await.unwrap_err();
+        assert_eq!(error.violation(), Some(Violation::Data), "{sql}: {error}");
+    }
 }

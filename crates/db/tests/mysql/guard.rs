@@ -28,7 +28,7 @@ async fn without_the_guard_the_next_query_gets_the_dropped_ones_rows() {
 }
 
 #[tokio::test]
-async fn guarded_connection_with_a_dropped_call_answers_nobody_else() {
+async fn guarded_connection_with_a_dropped_call_answers_no_other() {
     let mut client = Client::new().await;
     let mut run = Hand::new(client.connection.run(Request::new("SELECT 'old'", &[])));
     assert!(run.poll().is_pending());

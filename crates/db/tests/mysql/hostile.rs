@@ -85,7 +85,7 @@ async fn procedure_that_fails_like_a_stale_statement_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_global_transaction_that_was_left_open_reaches_nobody_else() {
+async fn an_xa_transaction_left_open_reaches_no_other_task() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (a INT)", ()).await.unwrap();
     let xid = db
@@ -120,7 +120,7 @@ fn decimal(text: &'static str) -> Param<'static> {
 }
 
 #[tokio::test]
-async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
+async fn the_server_computes_with_a_decimal_to_the_last_digit() {
     let mut client = Client::in_own_database().await;
     let sql = "CREATE TABLE account (id INT, balance DECIMAL(30, 2))";
     client.must(sql).await;
@@ -166,7 +166,7 @@ async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
 async fn dropped_call_kills_no_new_owner_of_its_id_after_a_restart() {
     let mut server = OwnServer::start(&[]).await;
     let mut client = Client::open(&server.dsn()).await;
-    // A start is told from the next to a second or two: servers that fall over faster have other troubles.
+    // Two starts of a server are distinguished if they are a second or two apart.
     let sql = "SELECT SLEEP(0.1) + CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
                WHERE VARIABLE_NAME = 'UPTIME'";
     while client.get::<i64>(sql).await < 3 {}
@@ -193,7 +193,7 @@ async fn dropped_call_kills_no_new_owner_of_its_id_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_clock_that_a_statement_has_set_makes_no_moments() {
+async fn a_time_zone_set_by_a_statement_gives_no_timestamps() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (at TIMESTAMP NULL)").await;
     let noon: DateTime = "2024-01-01T12:00:00".parse().unwrap();
@@ -222,7 +222,7 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
     let added = client.script(script).await.unwrap();
     assert_eq!(
         added.rows_affected, 2,
-        "what is asked for is not what is told"
+        "the result is that of the script itself"
     );
 }
 

@@ -3,6 +3,8 @@
 #![cfg(feature = "mysql")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../bulk_support/mod.rs"]
+mod bulk;
 mod calls;
 mod conformance;
 mod connect;

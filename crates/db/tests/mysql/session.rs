@@ -134,7 +134,7 @@ async fn status_follows_the_server_through_every_kind_of_transaction() {
 }
 
 #[tokio::test]
-async fn after_an_error_the_server_is_asked() {
+async fn after_an_error_the_server_is_asked_for_its_status() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (id INT PRIMARY KEY)").await;
     client.must_not("SELECT * FROM missing").await;

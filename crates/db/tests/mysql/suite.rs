@@ -7,7 +7,7 @@ use cenote_testkit::suite::{Lack, Subject, check_table};
 use crate::servers::client::own_database;
 use crate::servers::{dsn, unix_dsn};
 
-/// What users are told of it.
+/// The table in the documentation.
 const TABLE: &str = include_str!("../../docs/drivers.md");
 
 async fn subject(dsn: &str) -> Subject {

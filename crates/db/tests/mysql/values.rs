@@ -245,7 +245,7 @@ async fn apparent_named_parameter_in_a_string_stays_unchanged() {
 }
 
 #[tokio::test]
-async fn the_last_id_the_affected_rows_and_the_warnings_are_told() {
+async fn last_id_affected_rows_and_warnings_are_reported() {
     let mut client = Client::in_own_database().await;
     client
         .must("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n TINYINT)")
@@ -304,7 +304,7 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test]
-async fn warnings_are_written_to_the_log_where_somebody_reads_it() {
+async fn warnings_are_written_to_the_log_if_it_is_enabled() {
     let mut client = Client::in_own_database().await;
     client.must("SET sql_mode = ''").await;
     client.must("CREATE TABLE t (n TINYINT)").await;

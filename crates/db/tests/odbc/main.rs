@@ -3,6 +3,8 @@
 #![cfg(feature = "odbc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../bulk_support/mod.rs"]
+mod bulk;
 mod calls;
 mod db;
 mod faults;

@@ -6,7 +6,7 @@ use cenote_testkit::suite::{Lack, Subject, check_table};
 
 use crate::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
-/// What users are told of it.
+/// The table in the documentation.
 const TABLE: &str = include_str!("../../docs/drivers.md");
 
 mod sqlite {

@@ -160,7 +160,7 @@ async fn statement_runs_inside_a_lazy_transaction() {
 
 /// A transaction that idled too long takes the session with it.
 #[tokio::test]
-async fn expired_transaction_tells_of_the_lost_session() {
+async fn expired_transaction_reports_the_lost_session() {
     let (db, _admin) = open(2).await;
     cenote::scope(async {
         db.exec("SET ROLE trusted", ()).await.unwrap();
@@ -478,7 +478,7 @@ async fn lazy_closure_ends_with_the_transaction_around_it() {
 
 /// An expired transaction whose closure fails for a reason of its own.
 #[tokio::test]
-async fn lost_session_is_told_though_the_closure_failed() {
+async fn lost_session_is_reported_even_if_the_closure_failed() {
     let (db, _admin) = open(2).await;
     cenote::scope(async {
         db.exec("SET ROLE trusted", ()).await.unwrap();
@@ -503,7 +503,7 @@ async fn lost_session_is_told_though_the_closure_failed() {
 
 /// The clean-up after a dropped call finds the session lost: the next call gets an error.
 #[tokio::test]
-async fn failed_clean_up_is_told_to_the_next_call() {
+async fn failed_clean_up_is_reported_to_the_next_call() {
     let (db, admin) = open(2).await;
     cenote::scope(async {
         db.exec("SET ROLE trusted", ()).await.unwrap();

@@ -62,7 +62,7 @@ async fn failed_statement_is_kept_only_if_it_was_prepared() {
 }
 
 #[tokio::test]
-async fn a_stale_plan_is_prepared_again_once_and_nobody_notices() {
+async fn a_stale_plan_is_prepared_again_once_without_an_error() {
     let dsn = own_schema(&dsn()).await;
     let mut client = Client::open(&dsn).await;
     let mut other = Client::open(&dsn).await;

@@ -202,7 +202,7 @@ async fn script_is_one_round_trip_for_all_of_its_results() {
 }
 
 #[tokio::test]
-async fn run_all_reads_types_that_nobody_has_looked_up() -> Result<()> {
+async fn run_all_reads_types_before_their_first_look_up() -> Result<()> {
     let db = one_connection().await;
     db.exec("CREATE TYPE mood AS ENUM ('sad', 'happy')", ())
         .await?;

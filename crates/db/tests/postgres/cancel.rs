@@ -118,7 +118,7 @@ async fn commit_savepoint_and_prepare_are_awaited_and_never_cancelled() {
     assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 1);
 }
 
-/// Whether the server has the statement of a dropped call nobody knows; it is made sure of.
+/// Whether the server has the statement of a dropped call is unknown; the client verifies it.
 #[tokio::test]
 async fn statement_whose_first_run_was_dropped_can_be_kept_afterwards() {
     let mut client = Client::new().await;

@@ -34,7 +34,7 @@ async fn a_violation_names_table_column_and_constraint() {
     assert_eq!(error.call_site().unwrap().line(), line);
     let expected = format!(
         "duplicate key value violates unique constraint \"person_email_key\" (SQLSTATE 23505): \
-         INSERT INTO person (id, email) VALUES (?, :email); at {}",
+         INSERT INTO person (id, email) VALUES (***, :email); at {}",
         error.call_site().unwrap()
     );
     assert_eq!(error.to_string(), expected);
@@ -65,7 +65,7 @@ async fn no_value_is_in_the_text_of_an_error() {
     }
     let given = db.query("SELECT ?::text::int4", "ada@example.com").await;
     let error = given.unwrap_err();
-    let message = "invalid input syntax for type integer: ?";
+    let message = "invalid input syntax for type integer: ***";
     assert_eq!(error.message(), message);
     assert!(error.detail().unwrap().contains("ada@example.com"));
 }
@@ -188,7 +188,7 @@ async fn a_cancelled_statement_names_its_limit() {
     assert_eq!(
         error.to_string(),
         format!(
-            "statement cancelled after 200 ms (statement_timeout): SELECT pg_sleep(?); at {site}"
+            "statement cancelled after 200 ms (statement_timeout): SELECT pg_sleep(***); at {site}"
         )
     );
     let lines = log.take(Level::DEBUG, "cenote::statement");
@@ -211,7 +211,7 @@ async fn a_time_out_of_an_acquire_names_all_holders() -> Result<()> {
     let text = error.to_string();
     assert!(text.starts_with("timed out after "), "{text}");
     let expected =
-        " ms waiting for a connection (2 of 2 in use); see Error::holders: SELECT ?; at ";
+        " ms waiting for a connection (2 of 2 in use); see Error::holders: SELECT ***; at ";
     assert!(text.contains(expected), "{text}");
     assert_eq!(error.sql(), Some("SELECT 1"));
     Ok(())
@@ -229,10 +229,61 @@ async fn a_slow_statement_of_postgres_is_logged() -> Result<()> {
     let slow = lines.iter().find(|line| line.contains("pg_sleep"));
     let slow = slow.expect("it took more than 20 ms");
     assert!(
-        slow.contains("slow statement: SELECT pg_sleep(?)"),
+        slow.contains("slow statement: SELECT pg_sleep(***)"),
         "{slow}"
     );
     assert!(slow.contains("rows=2"), "{slow}");
     assert!(slow.contains(&format!("errors.rs:{line}:")), "{slow}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn value_that_does_not_fit_is_a_violation_of_data() {
+    let db = open(|builder| builder).await;
+    db.exec("CREATE TABLE short (code varchar(3), n int2)", ())
+        .await
+        .unwrap();
+    for (sql, state) in [
+        ("INSERT INTO short (code) VALUES ('long')", "22001"),
+        ("INSERT INTO short (n) VALUES (70000)", "22003"),
+        ("SELECT 'x'::int4", "22P02"),
+        ("SELECT 1 / 0", "22012"),
+        ("SELECT '2024-02-30'::date", "22008"),
+    ] {
+        let error = db.exec(sql, ()).await.unwrap_err();
+        assert_eq!(error.sql_state(), Some(state), "{sql}: {error}");
+        assert_eq!(error.violation(), Some(Violation::Data), "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn log_and_errors_show_the_sql_as_it_was_written() -> Result<()> {
+    let db = open(|builder| builder.slow_statements(Duration::from_nanos(1))).await;
+    let log = Log::new();
+    let sql = "SELECT id FROM person WHERE email = ? AND id < 7";
+    let named = "SELECT id FROM person WHERE email = :email";
+    for _ in 0..2 {
+        db.query(sql, ("x",)).await?;
+    }
+    db.query(named, cenote::named! { email: "x" }).await?;
+    let many = "INSERT INTO person (id, email) VALUES (?, ?)";
+    db.exec_many(many, [(8, "h"), (9, "i")]).await?;
+    let lines = log.take(Level::WARN, "cenote::statement");
+    let shown = "slow statement: SELECT id FROM person WHERE email = ? AND id < ***";
+    assert!(
+        lines[..2].iter().all(|line| line.contains(shown)),
+        "{lines:?}"
+    );
+    assert!(lines[2].contains(named), "{lines:?}");
+    assert!(lines[3].contains(many), "{lines:?}");
+
+    // The arrow of an error is where its position is, also behind what can be shown.
+    let columns = "id, ".repeat(100);
+    let sql = format!("SELECT {columns} wrong FROM person WHERE id = ?");
+    let error = db.query(&sql, (1,)).await.unwrap_err();
+    let position = error.position().unwrap();
+    assert!(sql[position - 1..].starts_with("wrong"), "{position}");
+    let shown = "id, →wrong FROM person WHERE id = ?";
+    assert!(error.to_string().contains(shown), "{error}");
     Ok(())
 }

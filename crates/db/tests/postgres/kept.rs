@@ -288,7 +288,7 @@ async fn h0b_a_literal_that_means_now_does_not_freeze() {
 }
 
 #[tokio::test]
-async fn h0b_what_this_session_defines_anew_is_used_at_once() {
+async fn h0b_what_this_session_redefines_is_used_at_once() {
     let db = handle().await;
     let sql = "SELECT (a = ?)::text FROM of_type";
     for labels in ["'a', 'b'", "'b', 'a'"] {

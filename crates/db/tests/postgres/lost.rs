@@ -160,7 +160,7 @@ async fn guard_moves_before_its_own_first_call() {
     assert_eq!(count(&db).await, 2);
 }
 
-/// Nobody knows what was done to the session of a connection that somebody holds.
+/// The session of a held connection may have been changed in unknown ways.
 #[tokio::test]
 async fn transaction_of_a_held_connection_does_not_move() {
     let (db, admin) = open(2).await;

@@ -70,7 +70,7 @@ async fn unbegun_guard_leaves_the_loss_to_the_next_call() {
 
 /// To begin is tried again after a loss: that must not hide that the session is gone.
 #[tokio::test]
-async fn transaction_after_an_untold_loss_is_refused() {
+async fn transaction_after_an_unreported_loss_is_refused() {
     let admin = Db::open(&dsn()).await.unwrap();
     let db = Db::builder(&dsn()).max(2).open().await.unwrap();
     for begins in [false, true] {
@@ -115,7 +115,7 @@ async fn close_after(mut client: Client, closes: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn loss_that_comes_with_an_answer_is_told_to_the_next_call() {
+async fn loss_that_comes_with_an_answer_fails_the_next_call() {
     for closes in [b"SET\0".as_slice(), b"INSERT 0 0\0"] {
         let server = Scripted::new(move |client| close_after(client, closes)).await;
         let db = Db::builder(&server.dsn()).max(2).open().await.unwrap();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use cenote::{Builder, Connection, Db, Error, Kind};
 use tokio::task::JoinSet;
 
-use crate::servers::{assert_whole, dsn, quiet, refused, soon, told, unique};
+use crate::servers::{assert_whole, dsn, quiet, refused, required_variable, soon, unique};
 
 fn pgbouncer() -> String {
-    told("CENOTE_TEST_POSTGRES_PGBOUNCER")
+    required_variable("CENOTE_TEST_POSTGRES_PGBOUNCER")
 }
 
 /// As one has to: without a cache of statements.
@@ -178,7 +178,7 @@ async fn a_dropped_call_is_cancelled_through_it() {
 }
 
 #[tokio::test]
-async fn what_pgbouncer_does_not_let_through_is_told_when_connecting() {
+async fn what_pgbouncer_refuses_fails_the_connect() {
     let error = refused(&format!("{};search_path=public", pgbouncer())).await;
     assert_eq!(error.kind(), Kind::Connect);
     assert_eq!(error.sql_state(), Some("08P01"), "{error:?}");

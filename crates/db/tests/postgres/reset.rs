@@ -85,7 +85,7 @@ const HELD: &[Held] = &[
     ),
     held(
         "channel",
-        "LISTEN news",
+        "DO $$ BEGIN EXECUTE 'LISTEN news'; END $$",
         "SELECT count(*)::text FROM pg_listening_channels()",
         By::Reset,
     ),

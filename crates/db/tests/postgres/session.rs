@@ -133,7 +133,7 @@ async fn reported_settings_touch_the_session_unless_transaction_local() {
     client.connection.commit().await.unwrap();
     assert!(
         client.connection.session_changed(),
-        "it is told when it is sure"
+        "it is reported once it is certain"
     );
     client.must("LISTEN channel").await;
     assert!(client.connection.session_changed());
@@ -162,7 +162,7 @@ async fn a_setting_can_be_made_of_any_value_that_can_be_written() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
+async fn a_probe_notices_that_the_server_has_closed() {
     let mut client = Client::new().await;
     let mut other = Client::new().await;
     client.connection.probe(Duration::from_secs(1));
@@ -184,7 +184,7 @@ async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
 }
 
 #[tokio::test]
-async fn a_look_takes_in_what_came_in_the_meantime() {
+async fn a_probe_reads_what_arrived_while_idle() {
     let mut client = Client::new().await;
     let mut other = Client::new().await;
     client.must("LISTEN a_look").await;
@@ -456,7 +456,7 @@ async fn h19_a_routine_with_an_atomic_body_ends_no_transaction() {
 
 /// A temporary table that nobody called so.
 #[tokio::test]
-async fn h20_a_table_in_the_temporary_schema_is_nobody_elses() {
+async fn h20_a_temporary_schemas_table_reaches_no_other_task() {
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     let look = "SELECT (to_regclass('pg_temp.hidden') IS NULL)";
     for path in [

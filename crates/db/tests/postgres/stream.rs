@@ -106,7 +106,7 @@ async fn a_stream_that_writes_is_brought_to_its_end_and_not_undone() {
     assert_eq!(first_row(&mut client).await, 1);
     client.connection.end_stream().await.unwrap();
     assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 50_000);
-    // An error that comes after the rows that were read is told by the end.
+    // The end of the stream returns an error that comes after the rows read so far.
     let sql = "INSERT INTO t SELECT 100000 / (40000 - n), repeat('x', 100) FROM generate_series(1, 50000) AS n RETURNING *";
     start(&mut client, sql).await;
     let ended = match batch(&mut client).await {
@@ -282,7 +282,7 @@ async fn a_stream_that_is_not_read_keeps_the_server_waiting() {
 }
 
 #[tokio::test]
-async fn a_call_during_a_stream_is_an_error_that_says_so() {
+async fn a_call_during_a_stream_fails_and_names_the_stream() {
     let mut client = Client::new().await;
     start(&mut client, MANY).await;
     let error = client.run("SELECT 1", &[]).await.unwrap_err();

@@ -7,7 +7,7 @@ use cenote_testkit::suite::{Subject, check_table};
 use crate::servers::client::own_schema;
 use crate::servers::{dsn, unix_dsn};
 
-/// What users are told of it.
+/// The table in the documentation.
 const TABLE: &str = include_str!("../../docs/drivers.md");
 
 const ENDLESS: &str = "SELECT pg_catalog.pg_sleep(3600)";

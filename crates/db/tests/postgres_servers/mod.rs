@@ -33,17 +33,21 @@ pub(crate) const SESSION_ID: &str = "SELECT pg_backend_pid()::int8";
 
 /// The server that writes nothing by default.
 pub(crate) fn second_port() -> u16 {
-    told("CENOTE_TEST_POSTGRES_SECOND_PORT").parse().unwrap()
+    required_variable("CENOTE_TEST_POSTGRES_SECOND_PORT")
+        .parse()
+        .unwrap()
 }
 
 /// The server that is in recovery.
 pub(crate) fn standby_port() -> u16 {
-    told("CENOTE_TEST_POSTGRES_STANDBY_PORT").parse().unwrap()
+    required_variable("CENOTE_TEST_POSTGRES_STANDBY_PORT")
+        .parse()
+        .unwrap()
 }
 
 /// The folder of the servers' Unix sockets.
 pub(crate) fn sockets() -> String {
-    told("CENOTE_TEST_POSTGRES_SOCKETS")
+    required_variable("CENOTE_TEST_POSTGRES_SOCKETS")
 }
 
 /// Ends a backend, and waits until it is gone.

@@ -13,7 +13,7 @@ mod memory;
 mod servers;
 mod shown;
 
-use self::servers::told;
+use self::servers::required_variable;
 
 /// PostgreSQL's ODBC driver, as Debian and Ubuntu install it.
 fn odbc_library() -> String {
@@ -29,7 +29,7 @@ fn dsn(driver: &str, user: &str) -> String {
     match driver {
         "pgsql" => format!("pgsql:host=127.0.0.1;dbname=cenote;user={user}"),
         "mysql" => {
-            let port = told("CENOTE_TEST_MARIADB_PORT");
+            let port = required_variable("CENOTE_TEST_MARIADB_PORT");
             format!("mysql:host=127.0.0.1;port={port};dbname=cenote;user={user}")
         }
         _ => {

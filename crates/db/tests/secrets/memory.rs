@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 use super::servers::own::OwnServer;
 use super::servers::tls_file;
-use super::{dsn, told};
+use super::{dsn, required_variable};
 
 /// How long the password is, and the pieces that it is searched in.
 const LENGTH: usize = 60;
@@ -119,15 +119,15 @@ fn length(bytes: usize) -> u64 {
 
 /// What the process finds of itself, stage by stage.
 async fn live(driver: &str, user: &str, options: &[&str]) {
-    let told = |stage: &str| {
+    let report = |stage: &str| {
         let found = search();
         println!("\nfound {stage} {} {found:x?}", found.len());
     };
-    told("at_first");
+    report("at_first");
     let db = builder(driver, user, options).open().await.unwrap();
-    told("opened");
+    report("opened");
     use_it(&db).await;
-    told("connected");
+    report("connected");
     let three = [
         db.connection().await,
         db.connection().await,
@@ -136,7 +136,7 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
     for connection in three {
         connection.unwrap().query("SELECT 1", ()).await.unwrap();
     }
-    told("connected_thrice");
+    report("connected_thrice");
     // The password is right, and yet there will be no connection.
     let database = if driver == "odbc" {
         "Database"
@@ -150,13 +150,13 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
     if driver == "odbc" {
         until_connections(3);
     }
-    told("refused");
+    report("refused");
     db.close().await.unwrap();
     drop(db);
     if driver == "odbc" {
         until_connections(0);
     }
-    told("dropped");
+    report("dropped");
 }
 
 /// How many threads of ODBC's connections there are. One that ends meanwhile has no name any more.
@@ -215,7 +215,10 @@ fn counts(test: &str, case: &str) -> Vec<(String, usize)> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
     command.env_clear().env(CASE, case);
-    command.env("CENOTE_TEST_MARIADB_PORT", told("CENOTE_TEST_MARIADB_PORT"));
+    command.env(
+        "CENOTE_TEST_MARIADB_PORT",
+        required_variable("CENOTE_TEST_MARIADB_PORT"),
+    );
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -345,7 +348,9 @@ fn of_mysql_the_client_library_alone_has_copies() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let db = Db::open(&told("CENOTE_TEST_MARIADB")).await.unwrap();
+        let db = Db::open(&required_variable("CENOTE_TEST_MARIADB"))
+            .await
+            .unwrap();
         let create = format!(
             "CREATE OR REPLACE USER long_secret IDENTIFIED BY '{}'",
             password().expose()

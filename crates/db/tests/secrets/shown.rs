@@ -17,7 +17,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::servers::free_port;
-use super::{dsn, told};
+use super::{dsn, required_variable};
 
 /// All that was logged and printed by panics in this process. Tests run at the same time, and each
 /// looks through all of it: the secrets are the same.
@@ -134,7 +134,7 @@ impl Shown {
 
 /// The users of each driver with their right passwords.
 fn logins() -> Vec<(&'static str, Builder)> {
-    let port = told("CENOTE_TEST_POSTGRES_PORT");
+    let port = required_variable("CENOTE_TEST_POSTGRES_PORT");
     let postgres = |user| Db::builder(&dsn("pgsql", user)).option("port", port.as_str());
     vec![
         (
@@ -234,7 +234,7 @@ async fn no_visible_value_shows_a_password_in_success_or_failure() {
 
 #[tokio::test]
 async fn a_refused_login_does_not_show_the_password_that_was_tried() {
-    let port = told("CENOTE_TEST_POSTGRES_PORT");
+    let port = required_variable("CENOTE_TEST_POSTGRES_PORT");
     for (driver, user, port_option) in [
         ("pgsql", "plain", "port"),
         ("pgsql", "scram", "port"),

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use cenote::{Builder, Db, Result};
-use cenote_testkit::proxy::{Doors, Proxy, Weather};
+use cenote_testkit::proxy::{Network, OnConnect, Proxy};
 use tokio::task::JoinHandle;
 
-use crate::servers::network::{choppy, dsn_through, narrow, network};
+use crate::servers::network::{choppy, dsn_through, narrow, proxy_with};
 use crate::servers::{assert_whole, quiet, sleep, soon, until};
 
 use super::shop_at;
@@ -46,8 +46,8 @@ pub(super) async fn all_ok(tasks: Vec<Task>) {
 }
 
 /// A network, and five rows behind it.
-pub(super) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
-    let proxy = network(Weather::fair()).await;
+pub(super) async fn chaos(max: usize, network: Network) -> (Db, Proxy) {
+    let proxy = proxy_with(Network::ideal()).await;
     let db = shop_at(&dsn_through(&proxy), |builder| {
         builder.max(max).cleanup_timeout(Duration::from_secs(1))
     })
@@ -63,14 +63,14 @@ pub(super) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
         .await
         .unwrap();
     maker.close().await.unwrap();
-    proxy.set(weather);
+    proxy.set(network);
     (db, proxy)
 }
 
-pub(super) fn latency(milliseconds: u64) -> Weather {
-    Weather {
+pub(super) fn latency(milliseconds: u64) -> Network {
+    Network {
         delay: Duration::from_millis(milliseconds),
-        ..Weather::fair()
+        ..Network::ideal()
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn all_busy(db: &Db, tasks: &[Task]) {
 /// F-020
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_transactions_all_commit() {
-    let (db, _proxy) = chaos(4, Weather::fair()).await;
+    let (db, _proxy) = chaos(4, Network::ideal()).await;
     all_ok((1..=4).map(|n| writes(&db, n)).collect()).await;
     assert_eq!(added(&db).await, [1, 2, 3, 4]);
     assert_sound(&db).await;
@@ -142,7 +142,7 @@ async fn concurrent_transactions_all_commit() {
 /// F-021
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_beside_a_writer_sees_what_is_always_there() {
-    let (db, _proxy) = chaos(2, Weather::fair()).await;
+    let (db, _proxy) = chaos(2, Network::ideal()).await;
     for n in 1..=10 {
         all_ok(vec![writes(&db, n), reads(&db)]).await;
     }
@@ -207,7 +207,7 @@ async fn whatever_a_reset_hits_ends_in_one_bucket() {
 /// F-027
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_small_pool_loses_nothing() {
-    let (db, _proxy) = chaos(4, Weather::fair()).await;
+    let (db, _proxy) = chaos(4, Network::ideal()).await;
     let mut tasks: Vec<_> = (1..=3).map(|n| writes(&db, n)).collect();
     tasks.extend((0..3).map(|_| reads(&db)));
     all_ok(tasks).await;
@@ -218,8 +218,8 @@ async fn a_storm_on_a_small_pool_loses_nothing() {
 /// F-028
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_and_a_reader_bear_any_weather() {
-    for weather in [latency(3), narrow(128 * 1024), choppy(7)] {
-        let (db, _proxy) = chaos(3, weather).await;
+    for network in [latency(3), narrow(128 * 1024), choppy(7)] {
+        let (db, _proxy) = chaos(3, network).await;
         all_ok(vec![writes(&db, 1), reads(&db)]).await;
         assert_eq!(added(&db).await, [1]);
     }
@@ -248,8 +248,8 @@ async fn a_reset_of_a_full_pool_is_survived() {
 /// F-031
 #[tokio::test]
 async fn more_tasks_than_places_under_permanent_resets_fail_in_turn() {
-    let (db, proxy) = chaos(2, Weather::fair()).await;
-    proxy.doors(Doors::Refusing);
+    let (db, proxy) = chaos(2, Network::ideal()).await;
+    proxy.on_connect(OnConnect::Reset);
     proxy.reset();
     let tasks: Vec<_> = (0..8).map(|_| reads(&db)).collect();
     for task in tasks {

@@ -32,7 +32,7 @@ async fn a_connection_that_was_killed_while_idle_is_replaced() -> Result<()> {
 
 /// D-my-020; D-pg-031a, D-pg-031b
 #[tokio::test]
-async fn after_a_dropped_query_the_same_task_goes_on() -> Result<()> {
+async fn after_a_dropped_query_the_same_task_continues() -> Result<()> {
     let db = shop(2).await;
     let inner = db.clone();
     let task = cenote::spawn(async move {

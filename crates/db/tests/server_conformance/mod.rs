@@ -3,16 +3,17 @@
 //! A row of the conformance list that both have under IDs of their own is tested here once, with the
 //! IDs of both.
 
+mod bulk;
 mod chains;
 mod chaos;
 mod handle;
 mod hooks;
 mod lazy;
 mod lost;
+mod network;
 mod replacing;
 mod statements;
 mod transactions;
-mod weather;
 
 use cenote::{Builder, Db, Outcome, Result};
 

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use cenote::{Db, Kind};
-use cenote_testkit::proxy::{CutAfter, Direction, Proxy, Traffic, Weather};
+use cenote_testkit::proxy::{CutAfter, Direction, Network, Proxy, Traffic};
 
-use crate::servers::network::{dsn_through, network};
+use crate::servers::network::{dsn_through, proxy_with};
 use crate::servers::{dsn, soon, unique};
 
 /// A server behind a proxy.
@@ -22,7 +22,7 @@ struct Line {
 
 impl Line {
     async fn new(sslmode: &str) -> Self {
-        let proxy = network(Weather::fair()).await;
+        let proxy = proxy_with(Network::ideal()).await;
         let admin = Db::open(&dsn()).await.unwrap();
         let table = unique("cut_at_byte");
         let sql = format!("CREATE TABLE {table} (id BIGINT NOT NULL PRIMARY KEY)");
@@ -80,9 +80,9 @@ pub(crate) async fn nothing_is_lost_in_silence(sslmode: &str) {
     let mut unknown = 0;
     for direction in [Direction::ToServer, Direction::ToClient] {
         for bytes in 0..=carried(whole, direction) {
-            line.proxy.set(Weather {
+            line.proxy.set(Network {
                 cut_after: Some(CutAfter { direction, bytes }),
-                ..Weather::fair()
+                ..Network::ideal()
             });
             let id = i64::try_from(ended.len()).unwrap();
             ended.push(match line.write(id).await {

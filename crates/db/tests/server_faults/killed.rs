@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use cenote::pool::{Runtime, Task, TokioRuntime};
 use cenote::{Db, Error, Kind, RowStream};
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 
-use crate::servers::network::{dsn_through, network, silent};
+use crate::servers::network::{dsn_through, proxy_with, silent};
 use crate::servers::{
     SESSION_ID, assert_killed, assert_whole, dsn, dsn_with, is_running, kill, own_tables,
     own_tables_at, session_id, sleep, soon, unix_dsn, until,
@@ -73,7 +73,7 @@ pub(crate) async fn is_cut_off(mut stream: RowStream) {
 }
 
 #[tokio::test]
-async fn one_that_was_killed_while_it_was_idle_costs_nobody_a_call() {
+async fn idle_session_that_was_killed_costs_no_call() {
     let admin = admin().await;
     for way in [
         dsn_with("sslmode=disable"),
@@ -123,7 +123,7 @@ async fn begin_on_a_connection_killed_while_idle_fails_unbegun() {
 }
 
 #[tokio::test]
-async fn one_that_was_killed_a_moment_ago_fails_at_most_one_call() {
+async fn session_killed_a_moment_ago_fails_at_most_one_call() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     for _ in 0..5 {
@@ -138,7 +138,7 @@ async fn one_that_was_killed_a_moment_ago_fails_at_most_one_call() {
 }
 
 #[tokio::test]
-async fn one_that_is_killed_in_a_query_fails_it_as_a_lost_connection() {
+async fn session_killed_in_a_query_is_a_lost_connection() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     let slow = sleep(600.0);
@@ -191,7 +191,7 @@ async fn connection_killed_in_a_transaction_fails_the_rest_of_it() {
 
 #[tokio::test]
 async fn network_cut_during_a_commit_leaves_an_unknown_outcome() {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = own_tables_at(&dsn_through(&proxy), |builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let caller = db.clone();

@@ -1,6 +1,6 @@
-//! What tests do with a server, whichever database it is of.
+//! What tests share for servers of any make.
 //!
-//! `mysql_servers` and `postgres_servers` take this in. Each says under the same names what is different
+//! `mysql_servers` and `postgres_servers` include this module. Each defines under the same names what is different
 //! on its own server, so that a test of both can be written once: its [`Make`], `SESSION_ID`, `kill`,
 //! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
 
@@ -16,24 +16,24 @@ use std::time::Duration;
 
 use cenote::{Builder, Db, Error};
 
-pub(crate) use self::names::{told, unique};
+pub(crate) use self::names::{required_variable, unique};
 use super::{MAKE, SESSION_ID};
 
-/// What is different from one make of server to the next, and can be said in a word.
+/// The constants in which the makes of servers differ.
 pub(crate) struct Make {
     /// Its DSNs begin with this.
     pub(crate) driver: &'static str,
-    /// The variables in which its script says where it is begin with this.
+    /// The prefix of the variables that its script sets.
     pub(crate) variables: &'static str,
-    /// What tables are in, and the option that names it.
+    /// The kind of namespace for tables, and the option that names it.
     pub(crate) space: (&'static str, &'static str),
-    /// The type of a column that counts by itself.
+    /// The type of a column with generated numbers.
     pub(crate) counter: &'static str,
     /// A connection on which a call was dropped can be used again, and is not replaced.
     pub(crate) settles: bool,
-    /// The settings under which what it calls committed is there after a crash.
+    /// The settings under which commits survive a crash.
     pub(crate) durable: &'static [&'static str],
-    /// What it writes down when it can be used.
+    /// The log message when the server is ready.
     pub(crate) is_ready: &'static str,
     /// The signal after which it is gone at once, as if the machine had lost its power.
     pub(crate) crash: &'static str,
@@ -44,22 +44,22 @@ pub(crate) struct Make {
 /// How long anything may take before a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who may do anything, as options of a DSN.
+/// The administrator, as options of a DSN.
 pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
 
-/// What the script of this make says.
-fn told_of_make(name: &str) -> String {
-    told(&format!("{}{name}", MAKE.variables))
+/// Returns a variable of the script of this make.
+fn variable_of_make(name: &str) -> String {
+    required_variable(&format!("{}{name}", MAKE.variables))
 }
 
 /// The server, by TCP, as a user who may do anything.
 pub(crate) fn dsn() -> String {
-    told_of_make("")
+    variable_of_make("")
 }
 
 /// The same server by its Unix socket.
 pub(crate) fn unix_dsn() -> String {
-    told_of_make("_UNIX")
+    variable_of_make("_UNIX")
 }
 
 /// The server by TCP, with more options.
@@ -74,18 +74,18 @@ pub(crate) fn dsn_at(port: u16) -> String {
 }
 
 pub(crate) fn port() -> u16 {
-    told_of_make("_PORT").parse().unwrap()
+    variable_of_make("_PORT").parse().unwrap()
 }
 
-/// A file that has to do with TLS: `ca.crt`, `stranger.crt` …
+/// Returns the path of a file for TLS: `ca.crt`, `stranger.crt` …
 pub(crate) fn tls_file(name: &str) -> String {
-    let folder = PathBuf::from(told_of_make("_TLS"));
+    let folder = PathBuf::from(variable_of_make("_TLS"));
     folder.join(name).display().to_string()
 }
 
-/// A port of this machine where nobody listens.
+/// Returns a port of this machine without a listener.
 pub(crate) fn free_port() -> u16 {
-    // Below those that outgoing connections get.
+    // Below the range of ports for outgoing connections.
     loop {
         let drawn = RandomState::new().build_hasher().finish() % 15_000;
         let port = 15_000 + u16::try_from(drawn).unwrap();
@@ -101,7 +101,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("it hangs: {what}"))
 }
 
-/// Waits for what happens in another process: looks every few milliseconds.
+/// Waits for an event in another process by checking every few milliseconds.
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(5));
     soon(what, async {
@@ -112,7 +112,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// All connections are back or gone.
+/// Waits until no connection is in use.
 pub(crate) async fn quiet(db: &Db) {
     until("all connections are back", async || {
         let status = db.status();
@@ -121,9 +121,8 @@ pub(crate) async fn quiet(db: &Db) {
     .await;
 }
 
-/// After whatever has happened: nothing is in use, and as many connections as there may be at once
-/// can all be had, and work. One that died while it was idle, a moment ago, may fail its first
-/// call; it is gone then.
+/// Checks the pool after a fault: no connection is in use, and `max` connections can be acquired at once and work.
+/// One that died a moment ago while idle may fail its first call, and is then replaced.
 pub(crate) async fn assert_whole(db: &Db) {
     quiet(db).await;
     let max = db.status().max;
@@ -167,7 +166,7 @@ pub(crate) async fn session_id(db: &Db) -> i64 {
     db.query_as_one(SESSION_ID, ()).await.unwrap()
 }
 
-/// A handle whose tables are nobody else's.
+/// Opens a handle with tables of its own.
 pub(crate) async fn own_tables(describe: impl FnOnce(Builder) -> Builder) -> Db {
     own_tables_at(&dsn(), describe).await
 }

@@ -1,15 +1,15 @@
-//! Where servers are, and what things on them are called.
+//! The addresses of the servers, and unique names on them.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the script says that has started the server.
+/// Returns a variable that the script of the servers has set.
 ///
 /// # Panics
 ///
-/// If it says nothing: a test that does nothing would look like one that passed.
-pub(crate) fn told(name: &str) -> String {
+/// If the variable is missing: a test that does nothing would look like one that passed.
+pub(crate) fn required_variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!(
             "{name} is not set; run ci/test.sh, or cargo test inside of ci/mariadb.sh or \

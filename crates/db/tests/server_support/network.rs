@@ -1,44 +1,44 @@
-//! Bad networks between a client and the server.
+//! Faulty networks between a client and the server.
 
 use std::net::SocketAddr;
 
-use cenote_testkit::proxy::{Direction, Proxy, Weather};
+use cenote_testkit::proxy::{Direction, Network, Proxy};
 
 use super::{dsn_at, port};
 
-/// A network in front of the server, in this weather.
-pub(crate) async fn network(weather: Weather) -> Proxy {
+/// Starts a proxy in front of the server, with these faults.
+pub(crate) async fn proxy_with(network: Network) -> Proxy {
     let server = SocketAddr::from(([127, 0, 0, 1], port()));
     let proxy = Proxy::in_front_of(server).await.unwrap();
-    proxy.set(weather);
+    proxy.set(network);
     proxy
 }
 
-/// The server behind it, without TLS.
+/// Returns the DSN of the server through this proxy, without TLS.
 pub(crate) fn dsn_through(proxy: &Proxy) -> String {
     dsn_at(proxy.address().port().unwrap())
 }
 
-/// It carries so many bytes at a time.
-pub(crate) fn choppy(bytes: usize) -> Weather {
-    Weather {
+/// A network that splits data into pieces of this size.
+pub(crate) fn choppy(bytes: usize) -> Network {
+    Network {
         slice: Some(bytes),
-        ..Weather::fair()
+        ..Network::ideal()
     }
 }
 
-/// It carries so many bytes in a second.
-pub(crate) fn narrow(bytes: u64) -> Weather {
-    Weather {
+/// A network with this bandwidth, in bytes per second.
+pub(crate) fn narrow(bytes: u64) -> Network {
+    Network {
         bandwidth: Some(bytes),
-        ..Weather::fair()
+        ..Network::ideal()
     }
 }
 
-/// Nothing that a client says arrives, though all stays connected.
-pub(crate) fn silent() -> Weather {
-    Weather {
+/// A network that withholds what the client sends, while the connections stay open.
+pub(crate) fn silent() -> Network {
+    Network {
         black_hole: Some(Direction::ToServer),
-        ..Weather::fair()
+        ..Network::ideal()
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
-use super::{MAKE, dsn_at, free_port, told_of_make, unique, until};
+use super::{MAKE, dsn_at, free_port, unique, until, variable_of_make};
 
 /// It ends with this, and at the latest with the command that its script runs.
 pub(crate) struct OwnServer {
@@ -35,15 +35,15 @@ impl OwnServer {
     }
 
     fn log(&self) -> String {
-        format!("{}/{}.log", told_of_make("_HOME"), self.name)
+        format!("{}/{}.log", variable_of_make("_HOME"), self.name)
     }
 
     /// Starts it again on the same data, where it was.
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let log = File::create(self.log()).unwrap();
-        let mut process = Command::new(told_of_make("_SCRIPT"))
-            .args(["own", &told_of_make("_HOME"), &self.name])
+        let mut process = Command::new(variable_of_make("_SCRIPT"))
+            .args(["own", &variable_of_make("_HOME"), &self.name])
             .arg(self.port.to_string())
             .args(&self.settings)
             .stdin(Stdio::null())

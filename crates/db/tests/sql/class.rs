@@ -63,7 +63,6 @@ fn what_is_not_known_touches_the_session() {
                 "CALL p()",
                 "DO 1",
                 "EXECUTE s",
-                "COPY t FROM STDIN",
                 "CREATE EXTENSION x",
                 "EXPLAIN CREATE TABLE t AS SELECT 1",
                 "EXPLAIN EXECUTE s",
@@ -91,6 +90,7 @@ fn what_is_not_known_touches_the_session() {
         touches(
             dialect,
             &[
+                "COPY t FROM STDIN",
                 "SHOW x",
                 "VACUUM",
                 "ANALYZE",
@@ -220,7 +220,7 @@ fn transaction_control_beside_executable_comments_is_uncertain() {
 }
 
 #[test]
-fn transaction_control_is_told_by_its_verb() {
+fn transaction_control_is_recognised_by_its_verb() {
     use TransactionVerb::{Begin, Commit, Release, Rollback, RollbackTo, Savepoint};
     for dialect in ALL {
         for (sql, verb) in [
@@ -479,7 +479,7 @@ fn h0e_a_compound_statement_is_one_statement_of_mariadb() {
 }
 
 #[test]
-fn h0e_a_transaction_and_a_block_are_told_apart() {
+fn h0e_a_transaction_is_distinguished_from_a_block() {
     for sql in ["BEGIN", "BEGIN WORK", "START TRANSACTION"] {
         assert_eq!(
             class(&Dialect::MYSQL, sql).transaction,

@@ -179,6 +179,8 @@ fn h22_statements_that_change_no_session_are_known() {
             "ANALYZE VERBOSE t (a)",
             "ANALYSE t",
             "VACUUM (FULL, ANALYZE) t",
+            "COPY t (a) FROM STDIN (FORMAT csv) WHERE a > 1",
+            "COPY (SELECT a FROM t) TO STDOUT",
             "GRANT SELECT ON t TO u",
             "REVOKE ALL ON SCHEMA s FROM PUBLIC",
             "TRUNCATE t",
@@ -265,7 +267,7 @@ fn h15_what_no_reset_undoes_is_known_on_postgres() {
 
 /// The last argument tells, and no other.
 #[test]
-fn a_local_setting_is_told_from_one_of_the_session() {
+fn a_local_setting_is_distinguished_from_a_session_setting() {
     for sql in [
         "SELECT set_config('a', 'b', false OR true)",
         "SELECT set_config('a', 'b', true AND false)",
@@ -498,7 +500,7 @@ fn sqlite_session_statements_are_known() {
 }
 
 #[test]
-fn odbc_is_on_its_guard_for_every_database() {
+fn odbc_trusts_no_unknown_text_on_any_database() {
     only_changes_the_session(
         &Dialect::ODBC,
         &[
@@ -560,4 +562,16 @@ fn a_dialect_of_ones_own_names_its_own_session_functions() {
     only_changes_the_session(&MINE, &["SELECT App_Lock(1)"]);
     touches(&MINE, &["SELECT app_anything(1)", "SELECT app_(1)"]);
     leaves_the_session_alone(&MINE, &["SELECT app(1)", "SELECT load_extension('a')"]);
+}
+
+#[test]
+fn copy_is_as_safe_as_the_functions_that_it_calls() {
+    touches(
+        &Dialect::POSTGRES,
+        &[
+            "COPY (SELECT set_config('a.b', 'c', false)) TO STDOUT",
+            "COPY t FROM STDIN WHERE pg_advisory_lock(1) IS NULL",
+            "COPY pg_temp.t FROM STDIN",
+        ],
+    );
 }

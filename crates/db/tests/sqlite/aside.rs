@@ -1,14 +1,14 @@
-//! What SQLite puts aside for a statement that runs in place, and what is known of its tables.
+//! What SQLite buffers for a statement that runs inline, and what the driver knows of its tables.
 
 use cenote::driver::{Connection, Value};
 
-use crate::support::place::Place;
+use crate::support::test_database::TestDatabase;
 use crate::support::*;
 
 const IN_PLACE: &str = "&in_place=on";
 
-async fn place() -> Place {
-    Place::with("CREATE TABLE t (n INTEGER)").await
+async fn database() -> TestDatabase {
+    TestDatabase::with("CREATE TABLE t (n INTEGER)").await
 }
 
 /// Runs an insert that tells its number until it is run in place, in a transaction.
@@ -23,14 +23,14 @@ async fn tell_in_place(db: &mut Box<dyn Connection>) {
 
 #[tokio::test]
 async fn inline_temporary_storage_follows_the_configured_choice() {
-    let place = place().await;
+    let database = database().await;
     for (option, told) in [("", 0), ("&temp_store=file", 1)] {
-        let mut db = place.open(&format!("{IN_PLACE}{option}")).await;
+        let mut db = database.open(&format!("{IN_PLACE}{option}")).await;
         tell_in_place(&mut db).await;
         assert_eq!(one::<i64>(&mut db, "PRAGMA temp_store").await, told);
         db.commit().await.unwrap();
     }
-    let mut db = place.open(IN_PLACE).await;
+    let mut db = database.open(IN_PLACE).await;
     let memory = Value::Int(2);
     db.set("temp_store", &memory).await.unwrap();
     tell_in_place(&mut db).await;
@@ -40,8 +40,8 @@ async fn inline_temporary_storage_follows_the_configured_choice() {
 
 #[tokio::test]
 async fn temporary_tables_outlive_what_is_set_aside() {
-    let place = place().await;
-    let mut db = place.open(IN_PLACE).await;
+    let database = database().await;
+    let mut db = database.open(IN_PLACE).await;
     tell_in_place(&mut db).await;
     db.commit().await.unwrap();
     exec(&mut db, "CREATE TEMP TABLE own AS SELECT 7 AS n").await;
@@ -61,9 +61,9 @@ async fn temporary_tables_outlive_what_is_set_aside() {
 
 #[tokio::test]
 async fn table_without_row_ids_reports_none_of_another_table() {
-    let place = place().await;
-    let mut db = place.open(IN_PLACE).await;
-    let other = rusqlite::Connection::open(place.file.path()).unwrap();
+    let database = database().await;
+    let mut db = database.open(IN_PLACE).await;
+    let other = rusqlite::Connection::open(database.file.path()).unwrap();
     other
         .execute_batch(
             "CREATE TABLE a (id INTEGER PRIMARY KEY); CREATE TABLE b (k INTEGER PRIMARY KEY)",
@@ -90,8 +90,8 @@ async fn table_without_row_ids_reports_none_of_another_table() {
 
 #[tokio::test]
 async fn a_setting_that_is_refused_leaves_what_is_set_aside_as_it_was() {
-    let place = place().await;
-    let mut db = place.open(IN_PLACE).await;
+    let database = database().await;
+    let mut db = database.open(IN_PLACE).await;
     tell_in_place(&mut db).await;
     db.commit().await.unwrap();
     let nonsense = Value::Bytes(b"x".as_slice().into());
@@ -101,8 +101,8 @@ async fn a_setting_that_is_refused_leaves_what_is_set_aside_as_it_was() {
 
 #[tokio::test]
 async fn a_temporary_table_is_not_taken_for_the_one_that_it_hides() {
-    let place = place().await;
-    let mut db = place.open(IN_PLACE).await;
+    let database = database().await;
+    let mut db = database.open(IN_PLACE).await;
     exec(&mut db, "CREATE TABLE a (id INTEGER PRIMARY KEY)").await;
     exec(&mut db, "CREATE TABLE b (k INTEGER PRIMARY KEY)").await;
     let one_of = async |db: &mut Box<dyn Connection>, sql: &str| exec(db, sql).await.last_insert_id;
@@ -121,8 +121,8 @@ async fn a_temporary_table_is_not_taken_for_the_one_that_it_hides() {
 
 #[tokio::test]
 async fn rolled_back_table_is_not_taken_for_the_next_of_its_name() {
-    let place = place().await;
-    let mut db = place.open(IN_PLACE).await;
+    let database = database().await;
+    let mut db = database.open(IN_PLACE).await;
     exec(&mut db, "CREATE TABLE a (id INTEGER PRIMARY KEY)").await;
     begin(&mut db).await;
     let without = "CREATE TABLE b (k INTEGER PRIMARY KEY) WITHOUT ROWID";

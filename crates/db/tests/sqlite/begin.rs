@@ -6,11 +6,11 @@ use cenote::driver::{Begin, BoxFuture, Connection, Status};
 
 use crate::support::*;
 
-struct Place(TempDb);
+struct TestDatabase(TempDb);
 
-impl Place {
+impl TestDatabase {
     fn new() -> Self {
-        Place(TempDb::new())
+        TestDatabase(TempDb::new())
     }
 
     /// A connection that has begun often enough to do so in place, however busy the machine is.
@@ -43,8 +43,8 @@ fn begins_at_once(db: &mut Box<dyn Connection>) -> bool {
 
 #[tokio::test]
 async fn writing_transaction_begins_at_the_first_poll_once_short() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     assert!(begins_at_once(&mut db));
     assert_eq!(db.status(), Status::InTransaction);
     exec(&mut db, "INSERT INTO t VALUES (1)").await;
@@ -53,9 +53,9 @@ async fn writing_transaction_begins_at_the_first_poll_once_short() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_first_has_its_turn_when_the_other_has_ended() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.open().await, place.open().await);
+async fn a_second_begin_runs_when_the_first_has_ended() {
+    let database = TestDatabase::new();
+    let (mut first, mut second) = (database.open().await, database.open().await);
     assert!(begins_at_once(&mut first));
     let mut waiting = begins(&mut second);
     assert_pending(&mut waiting);
@@ -69,10 +69,10 @@ async fn one_that_is_not_first_has_its_turn_when_the_other_has_ended() {
 }
 
 #[tokio::test]
-async fn one_that_is_dropped_while_it_waits_is_in_nobodys_way() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.open().await, place.open().await);
-    let mut third = place.open().await;
+async fn a_begin_dropped_while_it_waits_blocks_no_other() {
+    let database = TestDatabase::new();
+    let (mut first, mut second) = (database.open().await, database.open().await);
+    let mut third = database.open().await;
     assert!(begins_at_once(&mut first));
     assert!(!begins_at_once(&mut second));
     let mut waiting = begins(&mut third);
@@ -87,10 +87,10 @@ async fn one_that_is_dropped_while_it_waits_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn one_that_is_dropped_when_it_has_its_turn_passes_it_on() {
-    let place = Place::new();
-    let (mut first, mut second) = (place.open().await, place.open().await);
-    let mut third = place.open().await;
+async fn a_begin_dropped_at_its_turn_passes_the_turn_on() {
+    let database = TestDatabase::new();
+    let (mut first, mut second) = (database.open().await, database.open().await);
+    let mut third = database.open().await;
     assert!(begins_at_once(&mut first));
     let mut not_collected = begins(&mut second);
     assert_pending(&mut not_collected);
@@ -106,10 +106,10 @@ async fn one_that_is_dropped_when_it_has_its_turn_passes_it_on() {
 }
 
 #[tokio::test]
-async fn one_whose_time_is_up_says_that_the_database_is_busy() {
-    let place = Place::new();
-    let mut first = place.open().await;
-    let mut second = place.open_with("busy_timeout=1ms").await;
+async fn a_begin_that_times_out_reports_a_busy_database() {
+    let database = TestDatabase::new();
+    let mut first = database.open().await;
+    let mut second = database.open_with("busy_timeout=1ms").await;
     assert!(begins_at_once(&mut first));
     let refused = second
         .begin_with(&Begin::default(), None)
@@ -124,10 +124,10 @@ async fn one_whose_time_is_up_says_that_the_database_is_busy() {
 
 #[tokio::test]
 async fn a_lock_of_another_program_is_waited_for_on_the_thread() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     // It queues nowhere, as another program would not.
-    let other = rusqlite::Connection::open(place.0.path()).unwrap();
+    let other = rusqlite::Connection::open(database.0.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut waiting = begins(&mut db);
     assert_pending(&mut waiting);
@@ -141,9 +141,9 @@ async fn a_lock_of_another_program_is_waited_for_on_the_thread() {
 
 #[tokio::test]
 async fn transaction_begins_even_where_nothing_can_be_written() {
-    let place = Place::new();
-    drop(place.open().await);
-    let mut db = open(&format!("{}?in_place=on&mode=ro", place.0.dsn())).await;
+    let database = TestDatabase::new();
+    drop(database.open().await);
+    let mut db = open(&format!("{}?in_place=on&mode=ro", database.0.dsn())).await;
     for _ in 0..5 {
         begin(&mut db).await;
         assert_eq!(one::<i64>(&mut db, "SELECT count(*) FROM t").await, 0);
@@ -153,8 +153,8 @@ async fn transaction_begins_even_where_nothing_can_be_written() {
 
 #[tokio::test]
 async fn a_second_begin_is_refused_and_ends_nothing() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     assert!(begins_at_once(&mut db));
     exec(&mut db, "INSERT INTO t VALUES (1)").await;
     assert!(begins(&mut db).await.is_err());

@@ -82,7 +82,7 @@ async fn a_call_after_a_dropped_one_settles_it_first() {
 }
 
 #[tokio::test]
-async fn the_error_of_a_dropped_call_belongs_to_nobody() {
+async fn the_error_of_a_dropped_call_reaches_no_other_call() {
     let mut db = memory().await;
     for polls in 0..50 {
         poll_times(db.run(Request::new("SELECT * FROM nowhere", &[])), polls);
@@ -338,7 +338,7 @@ async fn a_dropped_connect_leaves_nothing_open() {
         poll_times(try_connect(&template), polls);
     }
     let mut db = connect(&template).await;
-    // Nobody else holds anything: otherwise this could not be had.
+    // No other connection holds a lock: otherwise this would fail.
     exec(&mut db, "PRAGMA busy_timeout = 10000").await;
     exec(&mut db, "PRAGMA locking_mode = exclusive").await;
     exec(&mut db, "CREATE TABLE t (a)").await;

@@ -1,4 +1,4 @@
-//! What the SQLite driver tells of columns.
+//! What the SQLite driver reports about columns.
 
 use crate::support::*;
 

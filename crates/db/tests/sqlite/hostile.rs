@@ -8,32 +8,32 @@ use cenote::Violation;
 use cenote::driver::{Begin, Param, Request, Status, Value};
 use cenote::sqlite::Sqlite;
 
-use crate::support::place::*;
+use crate::support::test_database::*;
 use crate::support::*;
 
 #[tokio::test]
 async fn transaction_on_a_read_only_file_waits_for_no_writer() {
-    let place = Place::with(TABLE).await;
-    let mut writer = place.open("").await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut writer = database.open("").await;
     begin(&mut writer).await;
-    let mut reader = open(&format!("{}?mode=ro&busy_timeout=300", place.file.dsn())).await;
+    let mut reader = open(&format!("{}?mode=ro&busy_timeout=300", database.file.dsn())).await;
     begin(&mut reader).await;
     let count: i64 = one(&mut reader, "SELECT count(*) FROM t").await;
     assert_eq!(count, 0);
 }
 
-/// So many rows, as many as it is told.
+/// A statement that writes as many rows as its parameter says.
 const MANY: &str = "INSERT INTO t (n) WITH RECURSIVE n(i) AS
                     (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1) SELECT -i - abs(random() / 2) FROM n";
 
 #[tokio::test]
 async fn runaway_write_can_be_cancelled_even_when_batched() {
-    let place = Place::with("CREATE TABLE t (n)").await;
-    let mut first = place.open("").await;
-    let mut second = place.open("").await;
+    let database = TestDatabase::with("CREATE TABLE t (n)").await;
+    let mut first = database.open("").await;
+    let mut second = database.open("").await;
     write(&mut first, (INSERT, 1)).await.unwrap();
     write(&mut second, (MANY, 1)).await.unwrap();
-    let mut holder = place.open("").await;
+    let mut holder = database.open("").await;
     begin(&mut holder).await;
     let params = [
         [Param::Value(Value::Int(2))],
@@ -63,9 +63,9 @@ async fn runaway_write_can_be_cancelled_even_when_batched() {
 }
 
 #[tokio::test]
-async fn a_write_in_place_does_not_keep_the_task_for_good() {
-    let place = Place::with("CREATE TABLE t (n)").await;
-    let mut db = open(&place.file.dsn()).await;
+async fn a_task_of_inline_writes_still_yields() {
+    let database = TestDatabase::with("CREATE TABLE t (n)").await;
+    let mut db = open(&database.file.dsn()).await;
     begin(&mut db).await;
     for _ in 0..50 {
         let params = [Param::Value(Value::Int(1))];
@@ -133,15 +133,15 @@ fn in_a_shared_cache_an_inline_read_waits_for_no_other_thread() {
 
 #[tokio::test]
 async fn batched_writer_waits_for_a_program_only_its_own_timeout() {
-    let place = Place::with(TABLE).await;
-    let mut watching = place.open("").await;
-    let (mut before, mut behind) = (place.open("").await, place.open("").await);
-    let dsn = format!("{}?busy_timeout=700", place.file.dsn());
+    let database = TestDatabase::with(TABLE).await;
+    let mut watching = database.open("").await;
+    let (mut before, mut behind) = (database.open("").await, database.open("").await);
+    let dsn = format!("{}?busy_timeout=700", database.file.dsn());
     let alike = template(&dsn);
     let (mut first, mut second) = (connect(&alike).await, connect(&alike).await);
     write(&mut first, (INSERT, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
-    let outside = rusqlite::Connection::open(place.file.path()).unwrap();
+    let outside = rusqlite::Connection::open(database.file.path()).unwrap();
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
     // One of them has its turn and waits for the other program, the other waits for its turn.
     let start = Begin::default();
@@ -170,8 +170,8 @@ async fn batched_writer_waits_for_a_program_only_its_own_timeout() {
 #[tokio::test]
 async fn function_in_a_stream_does_not_count_for_the_next_statement() {
     let driver = Sqlite::new().function("f", 0, false, |_| Ok(1));
-    let place = Place::with(TABLE).await;
-    let mut db = open_with(&driver, &format!("{}?in_place=on", place.file.dsn())).await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut db = open_with(&driver, &format!("{}?in_place=on", database.file.dsn())).await;
     sqlite(&mut db).time_nothing();
     db.start_stream(Request::new("SELECT f()", &[]))
         .await
@@ -185,14 +185,17 @@ async fn function_in_a_stream_does_not_count_for_the_next_statement() {
 
 #[tokio::test]
 async fn file_replaced_while_being_opened_has_its_own_write_queue() {
-    let place = Place::new();
-    let old = rusqlite::Connection::open(place.file.path()).unwrap();
+    let database = TestDatabase::new();
+    let old = rusqlite::Connection::open(database.file.path()).unwrap();
     old.execute_batch("PRAGMA journal_mode = delete; CREATE TABLE t (n); BEGIN EXCLUSIVE")
         .unwrap();
-    let next = rusqlite::Connection::open(place.file.file("next.db")).unwrap();
+    let next = rusqlite::Connection::open(database.file.file("next.db")).unwrap();
     next.execute_batch("CREATE TABLE t (n)").unwrap();
     drop(next);
-    let dsn = format!("{}?busy_timeout=1d&journal_mode=delete", place.file.dsn());
+    let dsn = format!(
+        "{}?busy_timeout=1d&journal_mode=delete",
+        database.file.dsn()
+    );
     let templ = template(&dsn);
     let mut opening = Box::pin(try_connect(&templ));
     assert_pending(&mut opening);
@@ -201,12 +204,12 @@ async fn file_replaced_while_being_opened_has_its_own_write_queue() {
     while began.elapsed() < Duration::from_millis(200) {
         std::thread::yield_now();
     }
-    std::fs::rename(place.file.file("next.db"), place.file.path()).unwrap();
+    std::fs::rename(database.file.file("next.db"), database.file.path()).unwrap();
     old.execute_batch("COMMIT").unwrap();
     let mut on_old = opening.await.unwrap();
     let mut on_new = open(&dsn).await;
     begin(&mut on_old).await;
-    // Another file: nobody is in its way.
+    // Another file has no other writers.
     let mut call = on_new.run(Request::new("INSERT INTO t VALUES (1)", &[]));
     let began = now();
     while began.elapsed() < Duration::from_secs(2) && sqlite(&mut on_old).waiting_writers() == 0 {
@@ -219,10 +222,10 @@ async fn file_replaced_while_being_opened_has_its_own_write_queue() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_polls_keeps_nobody_from_writing() {
-    let place = Place::with(TABLE).await;
-    let (mut holder, mut other) = (place.open("").await, place.open("").await);
-    let mut idle = place.open("").await;
+async fn an_unpolled_call_does_not_block_other_writers() {
+    let database = TestDatabase::with(TABLE).await;
+    let (mut holder, mut other) = (database.open("").await, database.open("").await);
+    let mut idle = database.open("").await;
     write(&mut idle, (INSERT, 1)).await.unwrap();
     write(&mut other, (INSERT, 2)).await.unwrap();
     begin(&mut holder).await;
@@ -242,9 +245,9 @@ async fn a_call_that_nobody_polls_keeps_nobody_from_writing() {
 
 #[tokio::test]
 async fn turn_of_a_dropped_call_passes_on_before_the_call_is_settled() {
-    let place = Place::with(TABLE).await;
-    let (mut holder, mut other) = (place.open("").await, place.open("").await);
-    let mut dropped = place.open("").await;
+    let database = TestDatabase::with(TABLE).await;
+    let (mut holder, mut other) = (database.open("").await, database.open("").await);
+    let mut dropped = database.open("").await;
     write(&mut dropped, (INSERT, 1)).await.unwrap();
     begin(&mut holder).await;
     let params = [Param::Value(Value::Int(3))];
@@ -260,10 +263,10 @@ async fn turn_of_a_dropped_call_passes_on_before_the_call_is_settled() {
 
 #[tokio::test]
 async fn closing_a_handle_whose_writers_wait_lets_them_write_and_ends() {
-    let place = Place::with(TABLE).await;
-    let dsn = format!("{}?busy_timeout=1d", place.file.dsn());
+    let database = TestDatabase::with(TABLE).await;
+    let dsn = format!("{}?busy_timeout=1d", database.file.dsn());
     let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
-    let mut holder = place.open("").await;
+    let mut holder = database.open("").await;
     begin(&mut holder).await;
     let mut one = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (1,)));
     let mut two = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (2,)));
@@ -282,15 +285,15 @@ async fn closing_a_handle_whose_writers_wait_lets_them_write_and_ends() {
 
 #[test]
 fn runtime_that_ends_with_waiting_writers_leaves_an_empty_queue() {
-    let place = block_on(Place::with(TABLE));
-    let mut holder = block_on(place.open(""));
+    let database = block_on(TestDatabase::with(TABLE));
+    let mut holder = block_on(database.open(""));
     block_on(begin(&mut holder));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let dsn = format!("{}?busy_timeout=1d", place.file.dsn());
+    let dsn = format!("{}?busy_timeout=1d", database.file.dsn());
     runtime.block_on(async {
         let db = cenote::Db::builder(&dsn).max(8).open().await.unwrap();
         for n in 0..4_i64 {
@@ -312,13 +315,13 @@ fn runtime_that_ends_with_waiting_writers_leaves_an_empty_queue() {
 
 #[tokio::test]
 async fn batched_write_can_be_cancelled_while_the_batch_is_blocked() {
-    let place = Place::with(TABLE).await;
-    let mut watching = place.open("").await;
-    let (mut before, mut behind) = (place.open("").await, place.open("").await);
-    let (mut first, mut second) = (place.open("").await, place.open("").await);
+    let database = TestDatabase::with(TABLE).await;
+    let mut watching = database.open("").await;
+    let (mut before, mut behind) = (database.open("").await, database.open("").await);
+    let (mut first, mut second) = (database.open("").await, database.open("").await);
     write(&mut first, (INSERT, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
-    let outside = rusqlite::Connection::open(place.file.path()).unwrap();
+    let outside = rusqlite::Connection::open(database.file.path()).unwrap();
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
     // One of them has its turn and waits for the other program, the other waits for its turn.
     let start = Begin::default();
@@ -348,14 +351,14 @@ async fn batched_write_can_be_cancelled_while_the_batch_is_blocked() {
 #[tokio::test]
 async fn a_commit_for_others_that_waits_for_a_reader_can_be_cancelled() {
     let options = "&journal_mode=delete";
-    let place = Place::new();
-    let mut holder = place.open(options).await;
+    let database = TestDatabase::new();
+    let mut holder = database.open(options).await;
     exec(&mut holder, TABLE).await;
-    let mut first = place.open(options).await;
-    let mut second = place.open(options).await;
+    let mut first = database.open(options).await;
+    let mut second = database.open(options).await;
     write(&mut first, (INSERT, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
-    let reader = rusqlite::Connection::open(place.file.path()).unwrap();
+    let reader = rusqlite::Connection::open(database.file.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
     begin(&mut holder).await;
     let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
@@ -378,8 +381,8 @@ async fn a_commit_for_others_that_waits_for_a_reader_can_be_cancelled() {
 async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
     let schema = "CREATE VIRTUAL TABLE words USING fts5 (w);
                   CREATE VIRTUAL TABLE vocabulary USING fts5vocab (words, row)";
-    let place = Place::with(schema).await;
-    let mut db = open(&place.file.dsn()).await;
+    let database = TestDatabase::with(schema).await;
+    let mut db = open(&database.file.dsn()).await;
     begin(&mut db).await;
     // Short, as long as there is nothing in it; but a module may write while it reads.
     for _ in 0..10 {
@@ -397,8 +400,8 @@ async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
 
 #[tokio::test]
 async fn reads_that_alternate_short_and_long_always_answer_correctly() {
-    let place = Place::with(TABLE).await;
-    let mut db = open(&place.file.dsn()).await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut db = open(&database.file.dsn()).await;
     let count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1)
                  SELECT i FROM n";
     let mut seed = 3_u64;
@@ -430,8 +433,8 @@ async fn reads_that_alternate_short_and_long_always_answer_correctly() {
 
 #[test]
 fn short_reads_need_no_runtime() {
-    let place = block_on(Place::with(TABLE));
-    let mut db = block_on(place.open("&in_place=on"));
+    let database = block_on(TestDatabase::with(TABLE));
+    let mut db = block_on(database.open("&in_place=on"));
     block_on(async {
         for _ in 0..5000 {
             exec(&mut db, "SELECT max(n) FROM t").await;
@@ -442,15 +445,15 @@ fn short_reads_need_no_runtime() {
 
 #[tokio::test]
 async fn a_write_whose_time_is_up_in_the_queue_is_never_written() {
-    let place = Place::with(TABLE).await;
-    let dsn = format!("{}?busy_timeout=1d", place.file.dsn());
+    let database = TestDatabase::with(TABLE).await;
+    let dsn = format!("{}?busy_timeout=1d", database.file.dsn());
     let db = cenote::Db::builder(&dsn)
         .max(4)
         .statement_timeout(Duration::from_millis(50))
         .open()
         .await
         .unwrap();
-    let mut holder = place.open("").await;
+    let mut holder = database.open("").await;
     begin(&mut holder).await;
     let insert = "INSERT INTO t (n) VALUES (?)";
     let writes = [1, 2, 3].map(|n| db.exec(insert, (n,)));

@@ -1,4 +1,4 @@
-//! Short statements of SQLite run on the task that calls, and nothing else does.
+//! Short SQLite statements run inline in the calling task; all others run on the connection's thread.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use cenote::{Kind, Violation};
 
 use crate::support::*;
 
-/// So many runs on the thread come first.
+/// The number of runs on the thread before a statement runs inline.
 const PROOF: usize = 2;
 
-/// A database whose statements may run in place, whatever the environment says.
-struct Place(TempDb);
+/// A database whose statements may run inline, whatever the environment says.
+struct TestDatabase(TempDb);
 
-impl Place {
+impl TestDatabase {
     fn new() -> Self {
-        Place(TempDb::new())
+        TestDatabase(TempDb::new())
     }
 
     fn dsn(&self, options: &str) -> String {
@@ -66,8 +66,8 @@ async fn run_often(db: &mut Box<dyn Connection>, sql: &str) {
 
 #[tokio::test]
 async fn first_reads_run_on_the_thread_and_later_ones_inline() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let sql = "SELECT count(*) FROM t WHERE n = 1";
     for _ in 0..PROOF {
         exec(&mut db, sql).await;
@@ -81,16 +81,16 @@ async fn first_reads_run_on_the_thread_and_later_ones_inline() {
 
 #[tokio::test]
 async fn nothing_is_run_in_place_when_that_is_switched_off() {
-    let place = TempDb::new();
-    let mut db = open(&format!("{}?in_place=off", place.dsn())).await;
+    let database = TempDb::new();
+    let mut db = open(&format!("{}?in_place=off", database.dsn())).await;
     run_often(&mut db, "SELECT 1").await;
     assert_eq!(in_place(&mut db), 0);
 }
 
 #[tokio::test]
 async fn without_a_statement_cache_nothing_is_run_in_place() {
-    let place = Place::new();
-    let template = template(&place.dsn(""));
+    let database = TestDatabase::new();
+    let template = template(&database.dsn(""));
     let settings = cenote::driver::ConnectSettings::new(0);
     let connect = template.connect(cenote::Credentials::default(), &settings);
     let mut db = connect.await.unwrap();
@@ -100,8 +100,8 @@ async fn without_a_statement_cache_nothing_is_run_in_place() {
 
 #[tokio::test]
 async fn a_write_by_itself_is_never_in_place() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let sql = "UPDATE t SET n = n + 1 WHERE id = 1";
     begin(&mut db).await;
     warm(&mut db, sql, &[]).await;
@@ -113,8 +113,8 @@ async fn a_write_by_itself_is_never_in_place() {
 
 #[tokio::test]
 async fn write_under_the_lock_runs_inline_and_its_commit_does_not() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let insert = "INSERT INTO t (n) VALUES (NULL)";
     begin(&mut db).await;
     warm(&mut db, insert, &[]).await;
@@ -134,8 +134,8 @@ async fn write_under_the_lock_runs_inline_and_its_commit_does_not() {
 
 #[tokio::test]
 async fn a_write_is_in_place_only_once_its_transaction_holds_the_lock() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let insert = "INSERT INTO t (n) VALUES (NULL)";
     begin(&mut db).await;
     warm(&mut db, insert, &[]).await;
@@ -151,8 +151,8 @@ async fn a_write_is_in_place_only_once_its_transaction_holds_the_lock() {
 
 #[tokio::test]
 async fn transaction_control_and_pragmas_are_never_in_place() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     for _ in 0..20 {
         exec(&mut db, "BEGIN").await;
         exec(&mut db, "SAVEPOINT a").await;
@@ -165,9 +165,9 @@ async fn transaction_control_and_pragmas_are_never_in_place() {
 
 #[tokio::test]
 async fn a_connection_whose_session_was_changed_runs_nothing_in_place() {
-    let place = Place::new();
+    let database = TestDatabase::new();
     for change in ["PRAGMA busy_timeout = 5000", "ATTACH ':memory:' AS other"] {
-        let mut db = place.open().await;
+        let mut db = database.open().await;
         warm(&mut db, "SELECT 1", &[]).await;
         exec(&mut db, change).await;
         let before = in_place(&mut db);
@@ -197,8 +197,8 @@ fn noting() -> (Sqlite, Arc<Mutex<Vec<ThreadId>>>) {
 #[tokio::test]
 async fn what_calls_a_function_of_the_application_stays_on_the_thread() {
     let (driver, calls) = noting();
-    let place = Place::new();
-    let mut db = open_with(&driver, &place.dsn("")).await;
+    let database = TestDatabase::new();
+    let mut db = open_with(&driver, &database.dsn("")).await;
     sqlite(&mut db).time_nothing();
     run_often(&mut db, "SELECT sign(1)").await;
     assert_eq!(in_place(&mut db), 0);
@@ -208,8 +208,8 @@ async fn what_calls_a_function_of_the_application_stays_on_the_thread() {
 #[tokio::test]
 async fn function_first_called_inline_is_called_on_the_thread() {
     let (driver, calls) = noting();
-    let place = Place::new();
-    let mut db = open_with(&driver, &place.dsn("")).await;
+    let database = TestDatabase::new();
+    let mut db = open_with(&driver, &database.dsn("")).await;
     sqlite(&mut db).time_nothing();
     let sql = "SELECT CASE WHEN ?1 THEN sign(?1) END";
     warm(&mut db, sql, &params([Value::Int(0)])).await;
@@ -231,8 +231,8 @@ async fn function_first_called_inline_is_called_on_the_thread() {
 #[tokio::test]
 async fn collation_first_used_inline_is_used_on_the_thread() {
     let (driver, calls) = noting();
-    let place = Place::new();
-    let mut db = open_with(&driver, &place.dsn("")).await;
+    let database = TestDatabase::new();
+    let mut db = open_with(&driver, &database.dsn("")).await;
     sqlite(&mut db).time_nothing();
     exec(&mut db, "CREATE TABLE w (word TEXT)").await;
     let sql = "SELECT word FROM w WHERE word < 'd' COLLATE noting";
@@ -248,8 +248,8 @@ async fn collation_first_used_inline_is_used_on_the_thread() {
 #[tokio::test]
 async fn where_there_are_functions_writes_stay_on_the_thread() {
     let (driver, _calls) = noting();
-    let place = Place::new();
-    let mut db = open_with(&driver, &place.dsn("")).await;
+    let database = TestDatabase::new();
+    let mut db = open_with(&driver, &database.dsn("")).await;
     sqlite(&mut db).time_nothing();
     exec(&mut db, "CREATE TABLE t (n)").await;
     begin(&mut db).await;
@@ -262,8 +262,8 @@ const COUNTING: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 
 
 #[tokio::test]
 async fn read_that_turns_out_long_finishes_on_the_thread() {
-    let place = Place::new();
-    let mut db = place.open_timed().await;
+    let database = TestDatabase::new();
+    let mut db = database.open_timed().await;
     warm(&mut db, COUNTING, &params([Value::Int(10)])).await;
     let before = in_place(&mut db);
     let many = params([Value::Int(2_000_000)]);
@@ -281,8 +281,8 @@ async fn read_that_turns_out_long_finishes_on_the_thread() {
 
 #[tokio::test]
 async fn long_read_in_a_transaction_leaves_the_transaction_unchanged() {
-    let place = Place::new();
-    let mut db = place.open_timed().await;
+    let database = TestDatabase::new();
+    let mut db = database.open_timed().await;
     begin(&mut db).await;
     exec(&mut db, "INSERT INTO t (n) VALUES (1)").await;
     warm(&mut db, COUNTING, &params([Value::Int(10)])).await;
@@ -295,8 +295,8 @@ async fn long_read_in_a_transaction_leaves_the_transaction_unchanged() {
 
 #[tokio::test]
 async fn a_read_that_has_to_wait_for_a_lock_waits_on_the_thread() {
-    let place = Place::new();
-    let dsn = place.dsn("&journal_mode=delete&busy_timeout=1h");
+    let database = TestDatabase::new();
+    let dsn = database.dsn("&journal_mode=delete&busy_timeout=1h");
     let mut writer = open(&dsn).await;
     let mut reader = open(&dsn).await;
     sqlite(&mut reader).time_nothing();
@@ -316,8 +316,8 @@ async fn a_read_that_has_to_wait_for_a_lock_waits_on_the_thread() {
 
 #[tokio::test]
 async fn errors_in_place_are_those_of_the_thread() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let insert = "INSERT INTO t (n) VALUES (?1)";
     begin(&mut db).await;
     let null = params([Value::Null]);
@@ -340,9 +340,9 @@ async fn errors_in_place_are_those_of_the_thread() {
 
 #[tokio::test]
 async fn rule_that_rolls_back_does_so_inline_and_the_status_shows_it() {
-    let place = Place::new();
-    let mut db = place.open().await;
-    let mut other = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
+    let mut other = database.open().await;
     let insert = "INSERT OR ROLLBACK INTO t (n) VALUES (?1)";
     begin(&mut db).await;
     warm(&mut db, insert, &params([Value::Null])).await;
@@ -359,9 +359,9 @@ async fn rule_that_rolls_back_does_so_inline_and_the_status_shows_it() {
 
 #[tokio::test]
 async fn a_changed_schema_is_seen_in_place() {
-    let place = Place::new();
-    let mut db = place.open().await;
-    let mut other = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
+    let mut other = database.open().await;
     exec(&mut db, "INSERT INTO t (n) VALUES (1)").await;
     warm(&mut db, "SELECT * FROM t", &[]).await;
     exec(&mut other, "ALTER TABLE t ADD COLUMN more DEFAULT 'new'").await;
@@ -372,10 +372,10 @@ async fn a_changed_schema_is_seen_in_place() {
 
 #[tokio::test]
 async fn values_are_the_same_in_place_and_on_the_thread() {
-    let place = Place::new();
-    let mut here = open(&place.dsn("")).await;
+    let database = TestDatabase::new();
+    let mut here = open(&database.dsn("")).await;
     sqlite(&mut here).time_nothing();
-    let mut there = open(&format!("{}?in_place=off", place.0.dsn())).await;
+    let mut there = open(&format!("{}?in_place=off", database.0.dsn())).await;
     let sql = "SELECT ?1, ?2, ?3, ?4, ?5, ?6";
     let date = cenote::Date::new(2024, 2, 29).unwrap();
     let values = params([
@@ -399,8 +399,8 @@ async fn values_are_the_same_in_place_and_on_the_thread() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn ten_thousand_reads_in_a_row_let_other_tasks_run() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     warm(&mut db, "SELECT 1", &[]).await;
     let turns = Rc::new(Cell::new(0));
     let others = Rc::clone(&turns);
@@ -425,8 +425,8 @@ async fn ten_thousand_reads_in_a_row_let_other_tasks_run() {
 
 #[tokio::test]
 async fn dropped_read_leaves_nothing_behind_inline_or_on_the_thread() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     for polls in 0..3 {
         poll_times(db.run(Request::new("SELECT n FROM t", &[])), polls);
         db.settle().await.unwrap();
@@ -448,8 +448,8 @@ async fn dropped_read_leaves_nothing_behind_inline_or_on_the_thread() {
 
 #[tokio::test]
 async fn read_only_transaction_reads_inline_and_still_cannot_write() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     let insert = "INSERT INTO t (n) VALUES (NULL)";
     begin(&mut db).await;
     warm(&mut db, insert, &[]).await;
@@ -466,8 +466,8 @@ async fn read_only_transaction_reads_inline_and_still_cannot_write() {
 
 #[tokio::test]
 async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
     exec_script(
         &mut db,
         "CREATE TABLE u (id INTEGER PRIMARY KEY, n INTEGER);
@@ -518,9 +518,9 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
 
 #[tokio::test]
 async fn write_whose_plan_changed_with_the_schema_is_measured_again() {
-    let place = Place::new();
-    let mut db = place.open().await;
-    let mut other = place.open().await;
+    let database = TestDatabase::new();
+    let mut db = database.open().await;
+    let mut other = database.open().await;
     exec(&mut db, "CREATE TABLE log (n INTEGER)").await;
     let update = "UPDATE t SET n = n + 1 WHERE id = 1";
     let trigger = |sort: &str, name: &str| {

@@ -1,5 +1,5 @@
-//! Writes that are committed together come to what they would have come to one after the other,
-//! whoever else writes, whatever is dropped, and whatever the tables and settings are.
+//! Writes that are committed together have the same result as in sequence, beside other writers, with dropped
+//! calls, and for all tables and settings.
 
 use std::future::Future;
 use std::task::Poll;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use cenote::driver::{Connection, Outcome, Value};
 use cenote::{Result, Violation};
 
-use crate::support::place::*;
+use crate::support::test_database::*;
 use crate::support::*;
 
 const FAMILY: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER UNIQUE);
@@ -18,21 +18,21 @@ const CHILD: &str = "INSERT INTO child VALUES (?1)";
 
 #[tokio::test]
 async fn handle_that_checks_foreign_keys_checks_them_in_every_batch() {
-    let place = Place::with(FAMILY).await;
-    let mut lax = place.open("&foreign_keys=off").await;
-    let mut strict = place.open("").await;
+    let database = TestDatabase::with(FAMILY).await;
+    let mut lax = database.open("&foreign_keys=off").await;
+    let mut strict = database.open("").await;
     write(&mut lax, (INSERT, 2)).await.unwrap();
     write(&mut strict, (CHILD, 1)).await.unwrap();
-    let answers = queued(&place, &mut [lax, strict], &[(INSERT, 3), (CHILD, 77)]).await;
+    let answers = queued(&database, &mut [lax, strict], &[(INSERT, 3), (CHILD, 77)]).await;
     let error = answers[1].as_ref().expect_err("there is no parent 77");
     assert_eq!(error.violation(), Some(Violation::ForeignKey));
 }
 
 #[tokio::test]
 async fn a_handle_that_can_only_read_never_writes() {
-    let place = Place::with(TABLE).await;
-    let mut writer = place.open("").await;
-    let mut reader = place.open("&mode=ro").await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut writer = database.open("").await;
+    let mut reader = database.open("&mode=ro").await;
     write(&mut writer, (INSERT, 1)).await.unwrap();
     write(&mut reader, (INSERT, 2)).await.unwrap_err();
     // It does not even queue.
@@ -42,18 +42,23 @@ async fn a_handle_that_can_only_read_never_writes() {
 
 #[tokio::test]
 async fn batched_write_never_lands_in_another_handles_temporary_table() {
-    let place = Place::with("CREATE TABLE t (n); CREATE TABLE other (n)").await;
+    let database = TestDatabase::with("CREATE TABLE t (n); CREATE TABLE other (n)").await;
     let insert = "INSERT INTO t (n) VALUES (?1)";
     let other = "INSERT INTO other VALUES (?1)";
-    let mut shadowing = place.open("").await;
-    let mut plain = place.open("").await;
+    let mut shadowing = database.open("").await;
+    let mut plain = database.open("").await;
     // As an `on_connect` would do it.
     exec(&mut shadowing, "CREATE TEMP TABLE t (n)").await;
     write(&mut shadowing, (other, 1)).await.unwrap();
     write(&mut plain, (insert, 1)).await.unwrap();
-    let answers = queued(&place, &mut [shadowing, plain], &[(other, 2), (insert, 2)]).await;
+    let answers = queued(
+        &database,
+        &mut [shadowing, plain],
+        &[(other, 2), (insert, 2)],
+    )
+    .await;
     assert_eq!(answers[1].as_ref().unwrap().rows_affected, 1);
-    let mut outside = place.open("").await;
+    let mut outside = database.open("").await;
     let count: i64 = one(&mut outside, "SELECT count(*) FROM t").await;
     assert_eq!(count, 2, "an acknowledged write is lost");
 }
@@ -64,49 +69,49 @@ async fn a_late_foreign_key_is_found_also_where_like_minds_the_case() {
                   CREATE TABLE child (
                       of INTEGER REFERENCES t (n) DEFERRABLE INITIALLY DEFERRED);
                   INSERT INTO t (n) VALUES (1)";
-    let place = Place::with(schema).await;
+    let database = TestDatabase::with(schema).await;
     let options = "&pragma.case_sensitive_like=1";
-    let mut first = place.open(options).await;
-    let mut second = place.open(options).await;
+    let mut first = database.open(options).await;
+    let mut second = database.open(options).await;
     write(&mut first, (CHILD, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
-    let answers = queued(&place, &mut [first, second], &[(CHILD, 7), (INSERT, 7)]).await;
+    let answers = queued(&database, &mut [first, second], &[(CHILD, 7), (INSERT, 7)]).await;
     assert!(answers[0].is_err(), "it had no parent when it was written");
 }
 
 #[tokio::test]
 async fn keys_deferred_by_a_setting_are_checked_for_each_write() {
-    let place = Place::with(FAMILY).await;
-    let mut first = place.open("").await;
-    let mut second = place.open("").await;
+    let database = TestDatabase::with(FAMILY).await;
+    let mut first = database.open("").await;
+    let mut second = database.open("").await;
     write(&mut first, (CHILD, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
     first
         .set("defer_foreign_keys", &Value::Int(1))
         .await
         .unwrap();
-    let answers = queued(&place, &mut [first, second], &[(CHILD, 7), (INSERT, 7)]).await;
+    let answers = queued(&database, &mut [first, second], &[(CHILD, 7), (INSERT, 7)]).await;
     assert!(answers[0].is_err(), "it had no parent when it was written");
 }
 
 #[tokio::test]
-async fn who_writes_for_others_compiles_nothing_again() {
-    let place = Place::with("CREATE TABLE t (n)").await;
-    let mut writers = [place.open("").await, place.open("").await];
+async fn a_batching_writer_compiles_nothing_again() {
+    let database = TestDatabase::with("CREATE TABLE t (n)").await;
+    let mut writers = [database.open("").await, database.open("").await];
     for db in &mut writers {
         write(db, (INSERT, 1)).await.unwrap();
         write(db, (INSERT, 1)).await.unwrap();
     }
     let before = sqlite(&mut writers[0]).compiled_statements();
     for _ in 0..10 {
-        for answer in queued(&place, &mut writers, &[(INSERT, 2), (INSERT, 3)]).await {
+        for answer in queued(&database, &mut writers, &[(INSERT, 2), (INSERT, 3)]).await {
             answer.unwrap();
         }
     }
     assert_eq!(sqlite(&mut writers[0]).compiled_statements(), before);
 }
 
-/// Drops a future after so many polls.
+/// Drops a future after this number of polls.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -136,8 +141,8 @@ async fn after_any_drop_a_success_is_committed_and_a_failure_is_not() {
 async fn stress(options: &str) -> usize {
     let schema = "CREATE TABLE t (
                       id INTEGER PRIMARY KEY, n INTEGER UNIQUE CHECK (n % 97 != 0))";
-    let place = Place::new();
-    let db = cenote::Db::builder(&format!("{}?{options}", place.file.dsn()))
+    let database = TestDatabase::new();
+    let db = cenote::Db::builder(&format!("{}?{options}", database.file.dsn()))
         .max(12)
         .open()
         .await
@@ -290,7 +295,7 @@ fn told(answer: &Result<Outcome>) -> String {
 
 #[tokio::test]
 async fn batched_writes_have_the_same_result_as_one_after_another() {
-    let (joined, apart) = (Place::with(ZOO).await, Place::with(ZOO).await);
+    let (joined, apart) = (TestDatabase::with(ZOO).await, TestDatabase::with(ZOO).await);
     let mut seed = 4_u64;
     let mut random = |below: usize| {
         seed = seed
@@ -342,8 +347,8 @@ const UPSERT: &str = "INSERT INTO t (n) VALUES (?1) ON CONFLICT (n) DO UPDATE SE
 
 #[tokio::test]
 async fn inserting_upsert_returns_its_id_whatever_was_inserted_before() {
-    let place = Place::with(TABLE).await;
-    let mut db = place.open("").await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut db = database.open("").await;
     exec(&mut db, "CREATE TABLE other (n)").await;
     exec(&mut db, "INSERT INTO other VALUES (1)").await;
     let done = write(&mut db, (UPSERT, 5)).await.unwrap();
@@ -352,24 +357,24 @@ async fn inserting_upsert_returns_its_id_whatever_was_inserted_before() {
 
 #[tokio::test]
 async fn inserting_upsert_returns_its_id_after_a_failed_batch() {
-    let place = Place::with(TABLE).await;
-    let mut first = place.open("").await;
-    let mut second = place.open("").await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut first = database.open("").await;
+    let mut second = database.open("").await;
     let rollback = "INSERT OR ROLLBACK INTO t (n) VALUES (?1)";
     write(&mut first, (UPSERT, 1)).await.unwrap();
     write(&mut second, (rollback, 2)).await.unwrap();
     let writes = [(UPSERT, 3), (rollback, 1)];
-    let answers = queued(&place, &mut [first, second], &writes).await;
+    let answers = queued(&database, &mut [first, second], &writes).await;
     assert!(answers[1].is_err());
     assert_eq!(answers[0].as_ref().unwrap().last_insert_id, Some(3));
 }
 
 #[tokio::test]
 async fn what_a_handle_has_set_holds_for_what_is_written_after_it() {
-    let place = Place::with(FAMILY).await;
-    let dsn = format!("{}?busy_timeout=1d&foreign_keys=off", place.file.dsn());
+    let database = TestDatabase::with(FAMILY).await;
+    let dsn = format!("{}?busy_timeout=1d&foreign_keys=off", database.file.dsn());
     let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
-    let mut holder = place.open("").await;
+    let mut holder = database.open("").await;
     // Two connections that know both statements.
     for _ in 0..3 {
         begin(&mut holder).await;
@@ -397,23 +402,28 @@ async fn what_a_handle_has_set_holds_for_what_is_written_after_it() {
 
 #[tokio::test]
 async fn full_disk_fails_each_writer_and_loses_nothing_acknowledged() {
-    let place = Place::with("CREATE TABLE t (n, b); CREATE TABLE u (n)").await;
+    let database = TestDatabase::with("CREATE TABLE t (n, b); CREATE TABLE u (n)").await;
     let blob = "INSERT INTO t VALUES (?1, zeroblob(?1 * 1000))";
     let small = "INSERT INTO u VALUES (?1)";
     let limit = "&pragma.max_page_count=30";
     let mut writers = vec![
-        place.open(limit).await,
-        place.open(limit).await,
-        place.open(limit).await,
+        database.open(limit).await,
+        database.open(limit).await,
+        database.open(limit).await,
     ];
     write(&mut writers[0], (small, 1)).await.unwrap();
     write(&mut writers[1], (blob, 1)).await.unwrap();
     write(&mut writers[2], (small, 1)).await.unwrap();
-    let answers = queued(&place, &mut writers, &[(small, 2), (blob, 500), (small, 3)]).await;
+    let answers = queued(
+        &database,
+        &mut writers,
+        &[(small, 2), (blob, 500), (small, 3)],
+    )
+    .await;
     assert!(answers[0].is_ok() && answers[2].is_ok());
     let error = answers[1].as_ref().unwrap_err();
     assert_eq!(error.code(), Some(13), "{error}");
-    let mut outside = place.open("").await;
+    let mut outside = database.open("").await;
     let numbers = exec(&mut outside, "SELECT n FROM u ORDER BY n").await;
     assert_eq!(column::<i64>(numbers.rows.unwrap()), [1, 1, 2, 3]);
     assert_eq!(one_of(&mut outside).await, 1);
@@ -423,14 +433,14 @@ async fn full_disk_fails_each_writer_and_loses_nothing_acknowledged() {
 async fn without_a_journal_nothing_that_needs_an_undo_is_tried() {
     // What does not fit into the cache is in the file before the commit.
     let options = "&journal_mode=off&cache_size=1";
-    let place = Place::new();
-    let mut holder = place.open(options).await;
+    let database = TestDatabase::new();
+    let mut holder = database.open(options).await;
     exec(&mut holder, "CREATE TABLE t (id INTEGER PRIMARY KEY, n)").await;
     exec(&mut holder, "CREATE INDEX by_n ON t (n)").await;
     exec(&mut holder, "CREATE TABLE gone (n)").await;
     let big = "INSERT INTO t (n) VALUES (zeroblob(?1 * 1000))";
     let gone = "INSERT INTO gone VALUES (?1)";
-    let (mut first, mut second) = (place.open(options).await, place.open(options).await);
+    let (mut first, mut second) = (database.open(options).await, database.open(options).await);
     write(&mut first, (big, 1)).await.unwrap();
     write(&mut second, (gone, 2)).await.unwrap();
     exec(&mut holder, "DROP TABLE gone").await;

@@ -172,7 +172,7 @@ async fn teller(db: Db, round: i64, task: i64) {
             eprintln!("the bank failed: {error}");
             std::process::exit(1);
         }
-        // One write for a line: what the pipe has got is told, however the process ends.
+        // One write per line: the pipe keeps what was written, however the process ends.
         let line = format!("committed {id}\n");
         let mut out = std::io::stdout().lock();
         out.write_all(line.as_bytes()).unwrap();

@@ -277,7 +277,7 @@ async fn where_queries_only_are_allowed_a_transaction_can_be_begun() {
 }
 
 #[tokio::test]
-async fn wal_that_cannot_be_had_is_no_error() {
+async fn wal_that_is_not_available_is_no_error() {
     for dsn in [
         shared_memory() + "&journal_mode=wal",
         "sqlite::memory:?journal_mode=wal".into(),

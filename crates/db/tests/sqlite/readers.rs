@@ -36,7 +36,7 @@ async fn crowd_of_writers(db: &Db) -> Vec<JoinHandle<Result<Outcome>>> {
 }
 
 #[tokio::test]
-async fn a_read_does_not_wait_for_those_who_wait_to_write() {
+async fn a_read_does_not_wait_for_waiting_writers() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&folder).await;
     let writers = db
@@ -123,7 +123,7 @@ async fn waiting_writers_are_counted_and_fail_when_the_handle_closes() {
 }
 
 #[tokio::test]
-async fn who_waits_to_write_for_too_long_is_told_why() {
+async fn a_writer_that_waits_too_long_gets_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let dsn = format!("sqlite:{}", folder.path().join("late.db").display());
     // Also a slow machine opens a connection in that time.

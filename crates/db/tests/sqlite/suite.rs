@@ -4,7 +4,7 @@
 use cenote::sqlite::Sqlite;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
-/// What users are told of it.
+/// The table in the documentation.
 const TABLE: &str = include_str!("../../docs/drivers.md");
 
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)

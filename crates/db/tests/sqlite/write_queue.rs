@@ -1,5 +1,5 @@
-//! Writers of one process queue for SQLite's lock, in the order in which they came, and those that
-//! nothing depends on are committed together.
+//! Writers of one process queue for SQLite's lock in the order of arrival; writes that nothing depends on are
+//! committed together.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use cenote::{Db, Kind, Result, Violation};
 
 use crate::support::*;
 
-/// A file that nobody gives up waiting for.
-struct Place(TempDb, OnceLock<Arc<dyn Template>>);
+/// A database whose writers never time out.
+struct TestDatabase(TempDb, OnceLock<Arc<dyn Template>>);
 
-impl Place {
+impl TestDatabase {
     async fn with(schema: &str) -> Self {
-        let place = Place(TempDb::new(), OnceLock::new());
-        exec_script(&mut place.open().await, schema).await;
-        place
+        let database = TestDatabase(TempDb::new(), OnceLock::new());
+        exec_script(&mut database.open().await, schema).await;
+        database
     }
 
     fn dsn(&self) -> String {
         format!("{}?busy_timeout=1d", self.0.dsn())
     }
 
-    /// All of them are of one handle.
+    /// Opens a connection; all belong to one handle.
     async fn open(&self) -> Box<dyn Connection> {
         let mut db = connect(self.1.get_or_init(|| template(&self.dsn()))).await;
         sqlite(&mut db).time_nothing();
@@ -52,7 +52,7 @@ async fn own_changes(db: &mut Box<dyn Connection>) -> i64 {
     one(db, "SELECT total_changes()").await
 }
 
-/// Waits until so many wait in the write queue, seen by one who does not.
+/// Waits until this number of writers is queued. `seen_by` is a connection that is not.
 fn until_waiting(seen_by: &mut Box<dyn Connection>, writers: usize) {
     while sqlite(seen_by).waiting_writers() != writers {
         std::thread::yield_now();
@@ -63,7 +63,7 @@ type Call<'c> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'c>>;
 
 /// One who writes while several others wait behind it, each with its own statement.
 struct Queue {
-    place: Place,
+    database: TestDatabase,
     holder: Box<dyn Connection>,
     waiting: Vec<Box<dyn Connection>>,
 }
@@ -71,18 +71,18 @@ struct Queue {
 impl Queue {
     /// All of those who wait have run their statement before, by itself.
     async fn of(schema: &str, warm: &[(&str, Value<'static>)]) -> Self {
-        let place = Place::with(schema).await;
-        let mut holder = place.open().await;
+        let database = TestDatabase::with(schema).await;
+        let mut holder = database.open().await;
         let mut waiting = Vec::new();
         for (sql, value) in warm {
-            let mut db = place.open().await;
+            let mut db = database.open().await;
             let params = [Param::Value(value.clone())];
             db.run(alone(sql, &params)).await.unwrap();
             waiting.push(db);
         }
         begin(&mut holder).await;
         Queue {
-            place,
+            database,
             holder,
             waiting,
         }
@@ -119,7 +119,7 @@ fn inserts(numbers: &[i64]) -> Vec<(&'static str, Value<'static>)> {
 async fn writes_that_nothing_depends_on_are_committed_together() {
     let mut queue = Queue::of(TABLE, &inserts(&[1, 2, 3, 4])).await;
     let mut before = Vec::new();
-    // Whoever is first after the transaction writes for all behind it.
+    // The first writer after the transaction writes for all behind it.
     for db in &mut queue.waiting {
         before.push(own_changes(db).await);
     }
@@ -137,7 +137,7 @@ async fn writes_that_nothing_depends_on_are_committed_together() {
 }
 
 #[tokio::test]
-async fn everybody_gets_the_answer_to_their_own_write() {
+async fn every_writer_gets_the_answer_to_its_own_write() {
     let returning = "INSERT INTO t (n) VALUES (?1) RETURNING n * 2";
     let warm = [
         (INSERT, Value::Int(1)),
@@ -160,7 +160,7 @@ async fn everybody_gets_the_answer_to_their_own_write() {
 }
 
 #[tokio::test]
-async fn a_broken_rule_is_the_error_of_the_one_who_broke_it() {
+async fn a_constraint_error_goes_to_the_write_that_caused_it() {
     let mut queue = Queue::of(TABLE, &inserts(&[1, 2, 3])).await;
     let answers = queue.served(&inserts(&[11, 11, 12])).await;
     assert!(answers[0].is_ok());
@@ -254,12 +254,12 @@ async fn what_the_connection_goes_on_with_is_never_written_by_another() {
 }
 
 #[tokio::test]
-async fn call_dropped_in_the_queue_writes_nothing_and_blocks_nobody() {
+async fn call_dropped_in_the_queue_writes_and_blocks_nothing() {
     let mut queue = Queue::of(TABLE, &inserts(&[1, 2, 3])).await;
     let Queue {
         holder,
         waiting,
-        place,
+        database,
     } = &mut queue;
     let values = [7, 8, 9].map(|n| [Param::Value(Value::Int(n))]);
     let mut running: Vec<Call<'_>> = Vec::new();
@@ -276,16 +276,16 @@ async fn call_dropped_in_the_queue_writes_nothing_and_blocks_nobody() {
         call.await.unwrap();
     }
     waiting[1].settle().await.unwrap();
-    let mut other = place.open().await;
+    let mut other = database.open().await;
     let written = exec(&mut other, "SELECT n FROM t ORDER BY n").await;
     assert_eq!(column::<i64>(written.rows.unwrap()), [1, 2, 3, 7, 9]);
 }
 
 #[tokio::test]
 async fn a_writer_that_is_dropped_lets_the_next_one_write() {
-    let place = Place::with(TABLE).await;
-    let mut first = place.open().await;
-    let mut second = place.open().await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut first = database.open().await;
+    let mut second = database.open().await;
     begin(&mut first).await;
     exec(&mut first, "INSERT INTO t (n) VALUES (1)").await;
     let one = [Param::Value(Value::Int(2))];
@@ -297,10 +297,10 @@ async fn a_writer_that_is_dropped_lets_the_next_one_write() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_is_told_that_it_is_its_own_program() {
-    let place = Place::with(TABLE).await;
-    let mut holder = place.open().await;
-    let mut hasty = open(&format!("{}?busy_timeout=5", place.0.dsn())).await;
+async fn a_writer_blocked_by_its_own_program_gets_that_reason() {
+    let database = TestDatabase::with(TABLE).await;
+    let mut holder = database.open().await;
+    let mut hasty = open(&format!("{}?busy_timeout=5", database.0.dsn())).await;
     begin(&mut holder).await;
     let error = try_exec(&mut hasty, "INSERT INTO t (n) VALUES (1)")
         .await
@@ -317,9 +317,9 @@ async fn who_waits_too_long_is_told_that_it_is_its_own_program() {
 
 #[tokio::test]
 async fn a_transaction_that_has_read_does_not_wait_for_the_writer() {
-    let place = Place::with(TABLE).await;
-    let mut writer = place.open().await;
-    let mut reader = place.open().await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut writer = database.open().await;
+    let mut reader = database.open().await;
     exec(&mut reader, "BEGIN").await;
     assert_eq!(count(&mut reader).await, 0);
     // What it has read is old, then: that can only be tried again.
@@ -341,10 +341,10 @@ async fn a_transaction_that_has_read_does_not_wait_for_the_writer() {
 
 #[tokio::test]
 async fn the_first_write_of_a_deferred_transaction_waits() {
-    let place = Place::with(TABLE).await;
-    let mut writer = place.open().await;
-    let mut deferred = place.open().await;
-    let mut watching = place.open().await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut writer = database.open().await;
+    let mut deferred = database.open().await;
+    let mut watching = database.open().await;
     begin(&mut writer).await;
     exec(&mut writer, "INSERT INTO t (n) VALUES (1)").await;
     exec(&mut deferred, "BEGIN").await;
@@ -362,11 +362,11 @@ async fn the_first_write_of_a_deferred_transaction_waits() {
 
 #[tokio::test]
 async fn readers_and_temporary_tables_do_not_queue() {
-    let place = Place::with(TABLE).await;
-    let mut writer = place.open().await;
+    let database = TestDatabase::with(TABLE).await;
+    let mut writer = database.open().await;
     begin(&mut writer).await;
     exec(&mut writer, "INSERT INTO t (n) VALUES (1)").await;
-    let mut other = place.open().await;
+    let mut other = database.open().await;
     assert_eq!(count(&mut other).await, 0);
     exec(&mut other, "CREATE TEMP TABLE own (n)").await;
     exec(&mut other, "INSERT INTO own SELECT 1").await;
@@ -381,11 +381,11 @@ async fn readers_and_temporary_tables_do_not_queue() {
 }
 
 #[tokio::test]
-async fn two_handles_on_one_file_share_its_lane() {
-    let place = Place::with(TABLE).await;
-    let mut one = place.open().await;
+async fn two_handles_on_one_file_share_its_write_queue() {
+    let database = TestDatabase::with(TABLE).await;
+    let mut one = database.open().await;
     begin(&mut one).await;
-    let db = Db::open(&place.dsn()).await.unwrap();
+    let db = Db::open(&database.dsn()).await.unwrap();
     let mut writing = Box::pin(db.exec("INSERT INTO t (n) VALUES (1)", ()));
     assert!(
         writing
@@ -463,16 +463,16 @@ async fn crowd(dsn: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_tasks_writing_to_one_file_never_find_it_locked() {
-    let place = TempDb::new();
-    crowd(&format!("{}?synchronous=normal", place.dsn())).await;
+    let database = TempDb::new();
+    crowd(&format!("{}?synchronous=normal", database.dsn())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_rollback_journal_they_never_do_either() {
-    let place = TempDb::new();
+    let database = TempDb::new();
     crowd(&format!(
         "{}?journal_mode=delete&synchronous=off",
-        place.dsn()
+        database.dsn()
     ))
     .await;
 }
@@ -484,17 +484,21 @@ async fn in_a_shared_database_in_memory_they_never_do_either() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_when_nothing_runs_in_place() {
-    let place = TempDb::new();
-    crowd(&format!("{}?synchronous=normal&in_place=off", place.dsn())).await;
+    let database = TempDb::new();
+    crowd(&format!(
+        "{}?synchronous=normal&in_place=off",
+        database.dsn()
+    ))
+    .await;
 }
 
 #[tokio::test]
-async fn a_call_through_a_handle_that_waits_too_long_says_so() {
-    let place = Place::with(TABLE).await;
-    let db = Db::open(&format!("{}?busy_timeout=5", place.0.dsn()))
+async fn a_handles_call_that_waits_too_long_reports_the_wait() {
+    let database = TestDatabase::with(TABLE).await;
+    let db = Db::open(&format!("{}?busy_timeout=5", database.0.dsn()))
         .await
         .unwrap();
-    let mut holder = place.open().await;
+    let mut holder = database.open().await;
     begin(&mut holder).await;
     let error = db.transaction(async || Ok(())).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Database);

@@ -110,7 +110,7 @@ fn an_option_is_its_value_or_null() {
 }
 
 #[test]
-fn the_rest_is_what_it_is() {
+fn other_types_become_their_own_values() {
     assert_eq!(Value::from(true), Value::Bool(true));
     assert_eq!(Value::from(1.5_f32), Value::Float(1.5));
     assert_eq!(Value::from(1.5_f64), Value::Float(1.5));

@@ -86,6 +86,16 @@ fn json_that_does_not_fit_is_an_error_that_names_the_column() {
         refusal(from_row::<Account>(&row), Kind::Type),
         "column `settings`: the JSON is no Settings: missing field `theme` at line 1 column 2"
     );
+    let nested = r#"{"settings": [{"theme": "a"}, {"theme": 7}]}"#;
+    let asked: Result<(std::collections::HashMap<String, Vec<Settings>>,), _> =
+        from_row(&single(json(nested)));
+    let message = refusal(asked, Kind::Type);
+    let expected = "at `settings[1].theme`: invalid type: integer `7`, expected a string";
+    assert!(message.contains(expected), "{message}");
+    let got = single(json(nested));
+    let got = got.get::<Json<std::collections::HashMap<String, Vec<Settings>>>>("it");
+    let message = got.unwrap_err().to_string();
+    assert!(message.contains(expected), "{message}");
     let trailing = single(json("[] []"));
     let message = refusal(from_row::<(Vec<i32>,)>(&trailing), Kind::Type);
     assert!(message.contains("trailing characters"), "{message}");

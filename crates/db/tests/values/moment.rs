@@ -109,7 +109,7 @@ fn a_moment_with_an_offset_is_brought_to_utc() {
 }
 
 #[test]
-fn what_reads_as_no_moment_is_an_error_that_tells_the_text() {
+fn an_unreadable_moment_is_an_error_with_the_text() {
     for text in [
         "",
         "maybe",
@@ -135,7 +135,7 @@ fn what_reads_as_no_moment_is_an_error_that_tells_the_text() {
 }
 
 #[test]
-fn of_a_long_text_only_the_beginning_is_told() {
+fn an_error_shows_only_the_beginning_of_a_long_text() {
     let error = "ä".repeat(1000).parse::<Date>().unwrap_err();
     let told = "ä".repeat(40);
     assert_eq!(error.to_string(), format!("\"{told}\"… is no Date"));

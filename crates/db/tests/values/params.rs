@@ -140,7 +140,7 @@ fn names_may_be_made_at_run_time() {
 }
 
 #[test]
-fn another_number_of_values_is_an_error_that_tells_both() {
+fn a_wrong_number_of_values_is_an_error_with_both_numbers() {
     let two = Placeholders::Positional(2);
     assert_eq!(
         refused((1, 2, 3), &two),
@@ -189,7 +189,7 @@ fn a_value_without_a_place_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_slip_in_a_name_is_told_with_the_name_that_was_meant() {
+fn a_mistyped_name_is_reported_with_the_closest_name() {
     for (given, meant) in [
         ("mim", "min"),
         ("mn", "min"),

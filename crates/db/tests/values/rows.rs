@@ -18,7 +18,7 @@ fn ada() -> Row {
 }
 
 #[test]
-fn a_value_is_had_by_position_and_by_name() {
+fn a_value_is_found_by_position_and_by_name() {
     let row = ada();
     assert_eq!(row.get::<i64>(0).unwrap(), 7);
     assert_eq!(row.get::<&str>("name").unwrap(), "ada");

@@ -183,7 +183,7 @@ fn tuples_arrays_and_vectors_are_read_by_position() {
 }
 
 #[test]
-fn a_tuple_of_another_length_is_an_error_that_tells_both() {
+fn a_tuple_of_another_length_is_an_error_with_both_lengths() {
     let message = "the row has 3 columns, wanted 2 values";
     assert_eq!(
         refusal(from_row::<(i64, String)>(&ada()), Kind::Column),
@@ -214,7 +214,7 @@ fn a_row_of_one_column_is_a_scalar() {
 }
 
 #[test]
-fn a_scalar_of_several_columns_or_none_is_an_error_that_says_so() {
+fn a_scalar_needs_exactly_one_column() {
     assert_eq!(
         refusal(from_row::<i64>(&ada()), Kind::Column),
         "the row has 3 columns, wanted one value"
@@ -372,7 +372,7 @@ fn a_value_of_another_type_is_an_error_that_names_its_column() {
 }
 
 #[test]
-fn what_has_a_written_form_is_a_string_to_who_wants_one() {
+fn what_has_a_written_form_can_be_read_as_a_string() {
     for (value, written) in [
         (Value::Date(moment().date), "2024-02-29"),
         (Value::Time(moment().time), "09:05:00"),
@@ -450,7 +450,7 @@ impl<'de> Deserialize<'de> for AnyUuid {
 }
 
 #[test]
-fn sixteen_bytes_reach_who_reads_a_uuid_and_others_do_not() {
+fn a_uuid_type_reads_sixteen_bytes_and_no_other_number() {
     let uuid: AnyUuid = from_row(&single([0x11_u8; 16])).unwrap();
     assert_eq!(uuid, AnyUuid(vec![0x11; 16]));
     let uuid: AnyUuid = from_row(&single(Value::Uuid([0x11; 16]))).unwrap();
@@ -545,7 +545,7 @@ fn a_field_can_be_read_by_way_of_get() {
 }
 
 #[test]
-fn columns_that_nobody_asks_for_are_not_decoded() {
+fn unrequested_columns_are_not_decoded() {
     static DECODER: CountingDecoder = CountingDecoder(AtomicUsize::new(0));
     #[derive(Deserialize)]
     struct OnlyId {

@@ -252,7 +252,7 @@ async fn service_error_ends_the_coroutine_and_is_passed_on_unchanged() {
 }
 
 #[tokio::test]
-async fn a_panic_ends_the_coroutine_at_once_whoever_catches_it() {
+async fn a_panic_ends_the_coroutine_even_if_it_is_caught() {
     let store = Store::new().await;
     let db = store.db.clone();
     let mut service = CoroutineLayer::new().layer(service_fn(|_| {

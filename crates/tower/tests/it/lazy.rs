@@ -38,7 +38,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// Each held the only writer, and a place of the pool, while its body was on its way.
 #[tokio::test]
-async fn h32_slow_bodies_stop_nobody() {
+async fn h32_slow_bodies_block_no_other_request() {
     let store = Store::new().await;
     let db = store.db.clone();
     let (body, reading) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));

@@ -4,5 +4,6 @@
 
 mod coroutine;
 mod lazy;
+mod sandbox;
 mod support;
 mod transaction;

@@ -1,4 +1,4 @@
-//! What the tests of the layers have in common: a database, and bodies that do as they are told.
+//! What the tests of the layers share: a database, and bodies under the test's control.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,6 +18,7 @@ use tower::Service;
 /// A database in a folder of its own, with a table `t (n)` and two connections at most.
 pub(crate) struct Store {
     pub(crate) db: Db,
+    dsn: String,
     _folder: tempfile::TempDir,
 }
 
@@ -31,8 +32,14 @@ impl Store {
             .unwrap();
         Store {
             db,
+            dsn,
             _folder: folder,
         }
+    }
+
+    /// A sandbox over the database.
+    pub(crate) async fn sandbox(&self) -> cenote::Sandbox {
+        Db::builder(&self.dsn).sandbox().await.unwrap()
     }
 
     /// How many rows others see.
@@ -41,7 +48,7 @@ impl Store {
         count.await.unwrap()
     }
 
-    /// How many connections somebody has.
+    /// Returns the number of connections in use.
     pub(crate) fn in_use(&self) -> usize {
         self.db.status().active
     }

@@ -51,7 +51,7 @@ impl Options {
         in_order(&self.options)
     }
 
-    /// Whether there are no options.
+    /// Returns whether there are no options.
     pub fn is_empty(&self) -> bool {
         self.options.is_empty()
     }

@@ -43,7 +43,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether the name is that of a Unix socket or its folder.
+    /// Returns whether the name is that of a Unix socket or its folder.
     pub fn is_socket(&self) -> bool {
         self.name.starts_with(['/', '@'])
     }

@@ -150,7 +150,7 @@ fn limits_count_what_libpq_counts_and_zero_is_none() {
 }
 
 #[test]
-fn what_every_session_is_told_stands_in_the_startup_message() {
+fn the_settings_of_every_session_are_in_the_startup_message() {
     let config = read(
         "pgsql:application_name=shop;fallback_application_name=other;search_path=app,public;\
          options='-c geqo=off';set.work_mem=8MB;SET.my.own=x",

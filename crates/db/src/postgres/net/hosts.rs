@@ -22,6 +22,7 @@ use super::super::startup::{self, Started};
 use super::socket::{self, Socket, TcpOptions};
 use super::tls::{self, Negotiated, SslMode, Tls};
 use crate::driver::Credentials;
+use crate::driver::time_limit::attempt_within;
 use crate::{Error, Kind, Result};
 
 /// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
@@ -163,7 +164,7 @@ pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Resul
                     None if is_last => None,
                     limit => Some(limit.unwrap_or(DEFAULT_ADDRESS_TIMEOUT)),
                 };
-                match within(limit, attempt(peer, config, &login, wanted)).await {
+                match attempt_within(limit, attempt(peer, config, &login, wanted)).await {
                     Ok(Some(connected)) => return Ok(connected),
                     Ok(None) => {
                         failures.note(&peer.to_string(), not_wanted(wanted));
@@ -328,17 +329,6 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
 #[cfg(unix)]
 fn exists(path: &str) -> bool {
     std::fs::exists(path).unwrap_or(false)
-}
-
-async fn within<T>(limit: Option<Duration>, attempt: impl Future<Output = Result<T>>) -> Result<T> {
-    let Some(limit) = limit else {
-        return attempt.await;
-    };
-    let outcome = tokio::time::timeout(limit, attempt).await;
-    outcome.unwrap_or_else(|_| {
-        let message = format!("timed out after {limit:?}");
-        Err(Error::new(Kind::Timeout, message))
-    })
 }
 
 /// Whether every other server would fail with the same error: a refused login, or a mistake in the configuration.

@@ -39,8 +39,16 @@ pub(crate) struct Answer {
     pub(crate) bound: u32,
     /// The portal has more rows than were requested.
     pub(crate) suspended: bool,
+    /// What the caller does with a COPY.
+    copy: CopyMode,
+    /// The COPY has begun.
+    pub(crate) has_copy_begun: bool,
+    /// The data of a COPY TO STDOUT that nobody has taken yet.
+    data: Vec<u8>,
     /// A command is complete.
     pub(crate) complete: bool,
+    /// The number of commands that are complete, without skipped ones.
+    pub(crate) completed: u64,
     /// The last command was COMMIT.
     pub(crate) committed: bool,
     /// One of the commands was ROLLBACK: the result of COMMIT in a failed transaction.
@@ -51,6 +59,18 @@ pub(crate) struct Answer {
     pub(crate) report: Option<Box<Report>>,
     /// An error of the client; the server's error takes precedence.
     pub(crate) wrong: Option<Error>,
+}
+
+/// What the caller of a statement does with a COPY from or to the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CopyMode {
+    /// Refuses it.
+    #[default]
+    Refuse,
+    /// Sends data.
+    In,
+    /// Takes data.
+    Out,
 }
 
 /// A complete result of a script.
@@ -90,6 +110,14 @@ impl Answer {
         Answer {
             each: Some(Vec::new()),
             ..Answer::new(true)
+        }
+    }
+
+    /// For a COPY.
+    pub(crate) fn of_copy(mode: CopyMode) -> Self {
+        Answer {
+            copy: mode,
+            ..Answer::new(false)
         }
     }
 
@@ -147,6 +175,12 @@ impl Answer {
             b's' => self.suspended = true,
             // An empty query.
             b'I' => self.complete = true,
+            b'd' if self.copy == CopyMode::Out => {
+                if !self.has_copy_begun {
+                    return Next::Garbage("data before its COPY has begun");
+                }
+                self.data.extend_from_slice(body);
+            }
             b'3' | b'd' | b'c' => {}
             b'E' => match Report::read(body) {
                 Some(report) => {
@@ -154,6 +188,12 @@ impl Answer {
                 }
                 None => return Next::Garbage("a malformed error message"),
             },
+            b'H' if self.copy == CopyMode::Out && !self.has_copy_begun => {
+                self.has_copy_begun = true;
+            }
+            b'G' if self.copy == CopyMode::In && !self.has_copy_begun => {
+                self.has_copy_begun = true;
+            }
             b'H' => {
                 self.wrong.get_or_insert_with(error::no_copy);
             }
@@ -216,6 +256,7 @@ impl Answer {
             self.layout = None;
         }
         self.complete = true;
+        self.completed += 1;
         self.committed = tag.is("COMMIT");
         self.rolled_back |= tag.is("ROLLBACK");
         let affected = tag.affected();
@@ -249,6 +290,21 @@ impl Answer {
             Some(error) => Err(error),
             None => Ok(self.each.take().unwrap_or_default()),
         }
+    }
+
+    /// Returns the number of bytes of a COPY TO STDOUT that nobody has taken yet.
+    pub(crate) fn copied(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Takes the data of a COPY TO STDOUT: whole messages, as the server sent them.
+    pub(crate) fn take_copied(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.data)
+    }
+
+    /// Returns the number of rows that the commands changed.
+    pub(crate) fn affected(&self) -> u64 {
+        self.affected
     }
 
     /// Returns the number of collected rows, and their bytes.

@@ -121,15 +121,22 @@ pub(crate) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
     message(out, b'Q', |out| text(out, sql, "the SQL"))
 }
 
-/// Fails a COPY FROM STDIN.
-pub(crate) fn copy_fail(out: &mut Vec<u8>) -> Result<()> {
-    message(out, b'f', |out| {
-        text(
-            out,
-            "COPY FROM STDIN is not supported by this client",
-            "a message",
-        )
-    })
+/// Sends data of a COPY FROM STDIN: `write` writes it.
+pub(crate) fn copy_data(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    message(out, b'd', write)
+}
+
+/// Ends a COPY FROM STDIN.
+pub(crate) fn copy_done(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b'c', 0, 0, 0, 4]);
+}
+
+/// Fails a COPY FROM STDIN, for this reason.
+pub(crate) fn copy_fail(out: &mut Vec<u8>, reason: &str) -> Result<()> {
+    message(out, b'f', |out| text(out, reason, "a message"))
 }
 
 /// Tells the server that the connection will be closed.
@@ -165,12 +172,17 @@ mod tests {
         theirs::sync(&mut others);
         query(&mut ours, "SELECT 1").unwrap();
         theirs::query("SELECT 1", &mut others).unwrap();
-        copy_fail(&mut ours).unwrap();
-        theirs::copy_fail(
-            "COPY FROM STDIN is not supported by this client",
-            &mut others,
-        )
+        copy_data(&mut ours, |out| {
+            out.extend_from_slice(b"1\t2\n");
+            Ok(())
+        })
         .unwrap();
+        let data = theirs::CopyData::new(&b"1\t2\n"[..]).unwrap();
+        data.write(&mut others);
+        copy_done(&mut ours);
+        theirs::copy_done(&mut others);
+        copy_fail(&mut ours, "no reason").unwrap();
+        theirs::copy_fail("no reason", &mut others).unwrap();
         terminate(&mut ours);
         theirs::terminate(&mut others);
         assert_eq!(ours, &others[..]);

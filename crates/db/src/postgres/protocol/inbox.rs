@@ -13,6 +13,9 @@ const LONGEST: usize = (1 << 30) - 1;
 /// The limit for messages other than rows, texts and descriptions.
 const LONGEST_SMALL: usize = 30_000;
 
+/// The limit for a notification: a server sends 8000 bytes of payload, and one compiled for larger blocks 32 KiB.
+const LONGEST_NOTIFICATION: usize = 64 * 1024;
+
 /// The header of a message: the tag and four bytes of length.
 const HEADER: usize = 5;
 
@@ -114,7 +117,8 @@ impl Inbox {
 
 fn longest(tag: u8) -> usize {
     match tag {
-        b'D' | b'T' | b't' | b'E' | b'N' | b'A' | b'd' | b'V' => LONGEST,
+        b'D' | b'T' | b't' | b'E' | b'N' | b'd' | b'V' => LONGEST,
+        b'A' => LONGEST_NOTIFICATION,
         _ => LONGEST_SMALL,
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Report {
     pub(crate) table: Option<String>,
     pub(crate) column: Option<String>,
     pub(crate) constraint: Option<String>,
+    /// Where it happened, the innermost first. May contain values.
+    pub(crate) context: Option<String>,
     /// The function in the server's source.
     pub(crate) routine: Option<String>,
 }
@@ -99,6 +101,7 @@ impl Report {
                 b'D' => report.detail = Some(text),
                 b'H' => report.hint = Some(text),
                 b'P' => report.position = Some(text),
+                b'W' => report.context = Some(text),
                 b's' => report.schema = Some(text),
                 b't' => report.table = Some(text),
                 b'c' => report.column = Some(text),
@@ -123,6 +126,27 @@ impl Report {
     /// Whether the SQL is malformed.
     pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"
+    }
+}
+
+/// The content of a NotificationResponse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notification<'m> {
+    /// The process id of the session that sent it.
+    pub(crate) process: i32,
+    pub(crate) channel: &'m [u8],
+    pub(crate) payload: &'m [u8],
+}
+
+impl<'m> Notification<'m> {
+    pub(crate) fn read(body: &'m [u8]) -> Option<Self> {
+        let mut reader = Reader(body);
+        let read = Notification {
+            process: reader.i32()?,
+            channel: reader.text()?,
+            payload: reader.text()?,
+        };
+        reader.is_empty().then_some(read)
     }
 }
 
@@ -254,6 +278,21 @@ mod tests {
         assert_eq!(parameter_types(&[0, 1, 0, 0, 0, 23]), Some(vec![23]));
     }
 
+    #[test]
+    fn notification_is_read_to_its_last_byte_or_refused() {
+        let body = b"\0\0\x01\0jobs\0seven\0";
+        let read = Notification {
+            process: 256,
+            channel: b"jobs",
+            payload: b"seven",
+        };
+        assert_eq!(Notification::read(body), Some(read));
+        for end in 0..body.len() {
+            assert_eq!(Notification::read(&body[..end]), None, "{end}");
+        }
+        assert_eq!(Notification::read(b"\0\0\x01\0jobs\0seven\0\0"), None);
+    }
+
     proptest! {
         #[test]
         fn hostile_bytes_are_refused_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
@@ -262,6 +301,7 @@ mod tests {
             let _ = parameter_types(&body);
             let _ = Tag::read(&body).map(Tag::affected);
             let _ = parameter(&body);
+            let _ = Notification::read(&body);
         }
     }
 }

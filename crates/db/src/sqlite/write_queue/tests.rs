@@ -101,7 +101,7 @@ fn permits_come_in_the_order_of_arrival() {
 }
 
 #[test]
-fn nobody_overtakes_a_waiter() {
+fn no_acquire_overtakes_a_waiter() {
     let write_queue = write_queue();
     let first = permit(&write_queue);
     std::thread::scope(|threads| {
@@ -227,7 +227,7 @@ fn a_batched_ticket_leaves_when_its_batch_is_undone() {
 }
 
 #[test]
-fn a_dropped_ticket_in_a_batch_keeps_the_permit_from_nobody() {
+fn a_dropped_ticket_in_a_batch_does_not_keep_the_permit() {
     let write_queue = write_queue();
     let first = permit(&write_queue);
     let ticket = queued(&write_queue, "one");
@@ -274,7 +274,7 @@ fn an_uncollected_permit_is_passed_on_and_its_task_batchable() {
 }
 
 #[test]
-fn a_permit_is_not_taken_back_if_nobody_else_waits() {
+fn a_permit_is_not_revoked_without_another_waiter() {
     let write_queue = write_queue();
     let first = permit(&write_queue);
     let idle = queued(&write_queue, "one");

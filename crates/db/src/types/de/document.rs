@@ -42,22 +42,27 @@ pub(super) fn read<'r, V: Visitor<'r>>(
 ) -> Result<V::Value, Refused> {
     use std::borrow::Cow;
 
-    let misfit = |error| Refused::Value(format!("the JSON is no {wanted}: {error}"));
+    let misfit = |text: &str, error: serde_json::Error| {
+        let error = crate::types::value::json_explained(text, &error);
+        Refused::Value(format!("the JSON is no {wanted}: {error}"))
+    };
     match value {
         Value::Json(Cow::Borrowed(text)) | Value::Text(Cow::Borrowed(text)) => {
             let mut json = serde_json::Deserializer::from_str(text);
-            let read = shape.read(&mut json, visitor).map_err(misfit)?;
-            json.end().map_err(misfit)?;
+            let read = shape.read(&mut json, visitor);
+            let read = read.map_err(|error| misfit(text, error))?;
+            json.end().map_err(|error| misfit(text, error))?;
             Ok(read)
         }
         // The result may borrow from the row, but not from a text that this function drops.
         Value::Json(Cow::Owned(text)) | Value::Text(Cow::Owned(text)) => {
-            let json: serde_json::Value = serde_json::from_str(&text).map_err(misfit)?;
-            shape.read(json, visitor).map_err(misfit)
+            let json = serde_json::from_str::<serde_json::Value>(&text);
+            let json = json.map_err(|error| misfit(&text, error))?;
+            shape.read(json, visitor).map_err(|error| misfit("", error))
         }
         value @ Value::Array(_) => {
             let json = crate::types::value::json_document(value)?;
-            shape.read(json, visitor).map_err(misfit)
+            shape.read(json, visitor).map_err(|error| misfit("", error))
         }
         other => Err(ConvertError::found(&other, wanted).into()),
     }

@@ -63,7 +63,7 @@ impl<'a> IntoParam<'a> for &Native {
     }
 }
 
-/// A parameter of a type that only one driver knows.
+/// Returns a parameter of a type that only one driver knows.
 ///
 /// The driver's documentation lists the types that it takes. A call with any other type fails.
 pub fn native<T: Any + Send + Sync>(value: T) -> Native {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::driver::{Native, Param};
 use crate::types::value::Value;
 
-/// A parameter that becomes as many placeholders as it has values, for `IN (?)` on every database.
+/// Returns a parameter that becomes as many placeholders as it has values, for `IN (?)` on every database.
 ///
 /// ```no_run
 /// # async fn example(db: cenote::Db) -> cenote::Result<()> {

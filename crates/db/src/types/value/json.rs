@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::json_path::explained;
 use super::{ArrayElement, ConvertError, FromValue, Value};
 use crate::driver::Param;
 use crate::types::params::IntoParam;
@@ -117,13 +118,18 @@ impl<'r, T: DeserializeOwned> FromValue<'r> for Json<T> {
 }
 
 fn read<T: DeserializeOwned>(value: Value<'_>, wanted: &str) -> Result<T, ConvertError> {
-    let misfit = |error: serde_json::Error| {
-        let message = format!("the JSON is no {wanted}: {error}");
+    let misfit = |text: &str, error: serde_json::Error| {
+        let message = format!("the JSON is no {wanted}: {}", explained(text, &error));
         ConvertError::new(message).because(error)
     };
     match value {
-        Value::Json(text) | Value::Text(text) => serde_json::from_str(&text).map_err(misfit),
-        Value::Array(_) => serde_json::from_value(document(value)?).map_err(misfit),
+        Value::Json(text) | Value::Text(text) => {
+            serde_json::from_str(&text).map_err(|error| misfit(&text, error))
+        }
+        Value::Array(_) => {
+            let read = serde_json::from_value(document(value)?);
+            read.map_err(|error| misfit("", error))
+        }
         other => Err(ConvertError::found(&other, "JSON")),
     }
 }

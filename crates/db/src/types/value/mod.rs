@@ -17,6 +17,8 @@ mod chrono;
 mod decimal;
 #[cfg(feature = "json")]
 mod json;
+#[cfg(feature = "json")]
+mod json_path;
 #[cfg(feature = "time")]
 mod time;
 #[cfg(feature = "uuid")]
@@ -33,6 +35,8 @@ pub use from_value::FromValue;
 pub use json::Json;
 #[cfg(feature = "json")]
 pub(crate) use json::{JSON_NEWTYPE, document as json_document};
+#[cfg(feature = "json")]
+pub(crate) use json_path::explained as json_explained;
 pub use moment::{Date, DateTime, Time};
 
 /// A value of any database.

@@ -13,9 +13,9 @@ use super::ConvertError;
 pub struct Date {
     /// The astronomical year: 0 is 1 BC.
     pub year: i32,
-    /// 1 to 12.
+    /// The month, 1 to 12.
     pub month: u8,
-    /// 1 to 31.
+    /// The day of the month, 1 to 31.
     pub day: u8,
 }
 
@@ -25,13 +25,13 @@ pub struct Date {
 /// without seconds and with any number of decimals up to nine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
-    /// 0 to 23.
+    /// The hour, 0 to 23.
     pub hour: u8,
     /// 0 to 59.
     pub minute: u8,
     /// 0 to 59.
     pub second: u8,
-    /// 0 to 999,999,999.
+    /// The nanosecond, 0 to 999,999,999.
     pub nanosecond: u32,
 }
 

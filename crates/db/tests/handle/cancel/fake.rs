@@ -1,4 +1,4 @@
-//! Every deed on a fake database: with calls that take effect when they are dropped and calls that
+//! Every operation on a fake database: with calls that take effect when they are dropped and calls that
 //! do not, eager and lazy, in all surroundings.
 
 use std::future::Future;
@@ -10,7 +10,7 @@ use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::poll::{Hand, drop_after};
 use cenote_testkit::{DroppedCalls, Fake, ManualRuntime};
 
-use super::deeds::{DEEDS, Deed, Stage, wrong_rows};
+use super::operations::{OPERATIONS, Operation, Stage, wrong_rows};
 
 /// What the driver is like.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With at most so many connections, and calls that are pending twice.
+    /// A handle with at most `max` connections, and calls that are pending twice.
     pub(crate) fn new(manners: Manners, max: usize) -> Self {
         let (fake, runtime) = (Fake::new(), ManualRuntime::new());
         let builder = fake.builder().max(max).runtime(runtime.clone());
@@ -61,7 +61,7 @@ impl World {
         World { db, fake, runtime }
     }
 
-    /// Polls a future to its end. When nobody can go on, time passes.
+    /// Polls a future to its end. When no task can run, the clock advances.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         let mut hand = Hand::new(future);
         for _ in 0..10_000 {
@@ -85,7 +85,7 @@ impl World {
         .collect()
     }
 
-    /// What is not as it should be, now that all is over.
+    /// Returns what is wrong after everything has ended.
     pub(crate) fn wrong(&self) -> Option<String> {
         self.runtime.run();
         let violations = self.fake.take_violations();
@@ -108,7 +108,7 @@ impl World {
     }
 }
 
-/// Drops a deed after so many polls, for all numbers of polls until it is done before that.
+/// Drops an operation after 0, 1, 2 … polls, until it completes before the drop.
 /// `drop_it` gives whether it was, and what it thinks is wrong.
 fn sweep(what: &str, mut drop_it: impl FnMut(usize, &World) -> (bool, Option<String>), max: usize) {
     let mut wrong = Vec::new();
@@ -135,8 +135,12 @@ fn sweep(what: &str, mut drop_it: impl FnMut(usize, &World) -> (bool, Option<Str
 }
 
 /// A commit that was not sent has committed nothing.
-fn committed_unsent(deed: &Deed, world: &World, done: Option<&Result<()>>) -> Option<String> {
-    let is_transaction = deed.gives.len() > 1 && deed.is_atomic;
+fn committed_unsent(
+    operation: &Operation,
+    world: &World,
+    done: Option<&Result<()>>,
+) -> Option<String> {
+    let is_transaction = operation.gives.len() > 1 && operation.is_atomic;
     let log = world.fake.log();
     let sent = log
         .iter()
@@ -147,50 +151,50 @@ fn committed_unsent(deed: &Deed, world: &World, done: Option<&Result<()>>) -> Op
 }
 
 fn judge(
-    deed: &Deed,
+    operation: &Operation,
     world: &World,
     stage: &Stage<'_>,
     done: Option<&Result<()>>,
 ) -> Option<String> {
-    let wrong = wrong_rows(deed, stage, done, &world.rows("t"));
-    wrong.or_else(|| committed_unsent(deed, world, done))
+    let wrong = wrong_rows(operation, stage, done, &world.rows("t"));
+    wrong.or_else(|| committed_unsent(operation, world, done))
 }
 
-/// The future of a call or of several is dropped, and its coroutine goes on.
+/// Drops the future of one or several calls; the coroutine continues.
 #[test]
-fn a_coroutine_goes_on_after_whatever_it_dropped() {
-    for deed in DEEDS {
+fn a_coroutine_continues_after_any_dropped_call() {
+    for operation in OPERATIONS {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
             let (done, after) = world.run(cenote::scope(async {
-                let done = drop_after(polls, (deed.run)(&stage)).await;
+                let done = drop_after(polls, (operation.run)(&stage)).await;
                 if stage.db.in_transaction() {
-                    // The text of a statement began it, and so nobody else has ended it.
+                    // The text of a statement began the transaction, so no guard has ended it.
                     drop(stage.db.exec("ROLLBACK", ()).await);
                 }
                 let after = stage.db.exec("INSERT INTO next VALUES (0)", ()).await;
                 (done, after.map(|_| stage.db.in_transaction()))
             }));
             world.runtime.run();
-            let wrong = judge(deed, world, &stage, done.as_ref());
+            let wrong = judge(operation, world, &stage, done.as_ref());
             let lost = !matches!(after, Ok(false)) || world.rows("next") != [0];
             let lost = lost.then(|| format!("the call after it: {after:?}"));
             (done.is_some(), wrong.or(lost))
         };
-        sweep(deed.name, drop_it, 2);
+        sweep(operation.name, drop_it, 2);
     }
 }
 
 /// The same while something else keeps the connection.
 #[test]
 fn coroutine_with_a_pinned_connection_survives_any_dropped_call() {
-    for deed in DEEDS {
+    for operation in OPERATIONS {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
             let (done, after) = world
                 .run(cenote::scope(async {
                     let _pin = stage.db.pin().await?;
-                    let done = drop_after(polls, (deed.run)(&stage)).await;
+                    let done = drop_after(polls, (operation.run)(&stage)).await;
                     if stage.db.in_transaction() {
                         drop(stage.db.exec("ROLLBACK", ()).await);
                     }
@@ -199,61 +203,67 @@ fn coroutine_with_a_pinned_connection_survives_any_dropped_call() {
                 }))
                 .expect("a connection is pinned");
             world.runtime.run();
-            let wrong = judge(deed, world, &stage, done.as_ref());
+            let wrong = judge(operation, world, &stage, done.as_ref());
             let lost = !matches!(after, Ok(false)) || world.rows("next") != [0];
             let lost = lost.then(|| format!("the call after it: {after:?}"));
             (done.is_some(), wrong.or(lost))
         };
-        sweep(deed.name, drop_it, 2);
+        sweep(operation.name, drop_it, 2);
     }
 }
 
 /// A coroutine is dropped, whatever it is doing.
 #[test]
 fn a_dropped_coroutine_leaves_nothing_behind() {
-    for deed in DEEDS {
+    for operation in OPERATIONS {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
-            let scope = cenote::scope((deed.run)(&stage));
+            let scope = cenote::scope((operation.run)(&stage));
             let done = world.run(drop_after(polls, scope));
             world.runtime.run();
-            (done.is_some(), judge(deed, world, &stage, done.as_ref()))
+            (
+                done.is_some(),
+                judge(operation, world, &stage, done.as_ref()),
+            )
         };
-        sweep(deed.name, drop_it, 2);
+        sweep(operation.name, drop_it, 2);
     }
 }
 
-/// Without a coroutine there is nobody else to clean up.
+/// Without a coroutine, no later call cleans up.
 #[test]
 fn outside_of_coroutines_any_drop_leaves_nothing_behind() {
-    for deed in DEEDS.iter().filter(|deed| deed.is_free) {
+    for operation in OPERATIONS.iter().filter(|operation| operation.is_free) {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
-            let done = world.run(drop_after(polls, (deed.run)(&stage)));
+            let done = world.run(drop_after(polls, (operation.run)(&stage)));
             world.runtime.run();
-            (done.is_some(), judge(deed, world, &stage, done.as_ref()))
+            (
+                done.is_some(),
+                judge(operation, world, &stage, done.as_ref()),
+            )
         };
-        sweep(deed.name, drop_it, 1);
+        sweep(operation.name, drop_it, 1);
     }
 }
 
-/// Inside a transaction: either that is doomed, or what was dropped has left no trace in it.
+/// Inside a transaction: the dropped call has doomed it, or has left no trace in it.
 #[test]
 fn transaction_goes_on_or_is_doomed_after_any_dropped_call() {
-    for deed in DEEDS.iter().filter(|deed| deed.nests) {
+    for operation in OPERATIONS.iter().filter(|operation| operation.nests) {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
             let db = stage.db;
             let mut done = None;
             let outer = world.run(db.transaction(async || {
                 db.exec("INSERT INTO around VALUES (1)", ()).await?;
-                done = drop_after(polls, (deed.run)(&stage)).await;
+                done = drop_after(polls, (operation.run)(&stage)).await;
                 db.exec("INSERT INTO around VALUES (2)", ()).await
             }));
             world.runtime.run();
             let (found, around) = (world.rows("t"), world.rows("around"));
             let right = match (&outer, &done) {
-                (Ok(_), Some(Ok(()))) => found == deed.gives && around == [1, 2],
+                (Ok(_), Some(Ok(()))) => found == operation.gives && around == [1, 2],
                 (Ok(_), None) => found.is_empty() && around == [1, 2],
                 (Err(error), None) => {
                     error.kind() == Kind::Doomed && found.is_empty() && around.is_empty()
@@ -263,49 +273,55 @@ fn transaction_goes_on_or_is_doomed_after_any_dropped_call() {
             let wrong = || format!("outer: {outer:?}, done: {done:?}, {found:?}, {around:?}");
             (done.is_some(), (!right).then(wrong))
         };
-        sweep(deed.name, drop_it, 1);
+        sweep(operation.name, drop_it, 1);
     }
 }
 
-/// The last of several drops meets what the ones before have left to be undone.
+/// The last of several drops finds what the earlier ones have left to be undone.
 #[test]
 fn two_drops_after_each_other_do_no_more_harm_than_one() {
-    let deeds = [
+    let operations = [
         "transaction",
         "nested transactions",
         "savepoint that is released",
     ];
-    for deed in DEEDS.iter().filter(|deed| deeds.contains(&deed.name)) {
+    for operation in OPERATIONS
+        .iter()
+        .filter(|operation| operations.contains(&operation.name))
+    {
         for second in 0..8 {
             let drop_it = |polls, world: &World| {
                 let stage = Stage::new(&world.db);
                 let (done, after) = world.run(cenote::scope(async {
-                    let done = drop_after(polls, (deed.run)(&stage)).await;
+                    let done = drop_after(polls, (operation.run)(&stage)).await;
                     let next = stage.db.exec("INSERT INTO second VALUES (1)", ());
                     drop(drop_after(second, next).await);
                     let after = stage.db.exec("INSERT INTO next VALUES (0)", ()).await;
                     (done, after.map(|_| stage.db.in_transaction()))
                 }));
                 world.runtime.run();
-                let wrong = judge(deed, world, &stage, done.as_ref());
+                let wrong = judge(operation, world, &stage, done.as_ref());
                 let lost = !matches!(after, Ok(false)) || world.rows("next") != [0];
                 let lost = lost.then(|| format!("the call after it: {after:?}"));
                 (done.is_some(), wrong.or(lost))
             };
-            sweep(deed.name, drop_it, 2);
+            sweep(operation.name, drop_it, 2);
         }
     }
 }
 
-/// The same in a transaction that goes on: it is as whole as it says, or doomed.
+/// The same in a transaction that continues: it is intact or doomed.
 #[test]
 fn two_drops_in_a_transaction_cost_at_most_the_transaction() {
-    let deeds = [
+    let operations = [
         "transaction",
         "nested transactions",
         "stream in a transaction",
     ];
-    for deed in DEEDS.iter().filter(|deed| deeds.contains(&deed.name)) {
+    for operation in OPERATIONS
+        .iter()
+        .filter(|operation| operations.contains(&operation.name))
+    {
         for second in 0..10 {
             let drop_it = |polls, world: &World| {
                 let stage = Stage::new(&world.db);
@@ -313,7 +329,7 @@ fn two_drops_in_a_transaction_cost_at_most_the_transaction() {
                 let mut done = None;
                 let outer = world.run(db.transaction(async || {
                     db.exec("INSERT INTO around VALUES (1)", ()).await?;
-                    done = drop_after(polls, (deed.run)(&stage)).await;
+                    done = drop_after(polls, (operation.run)(&stage)).await;
                     let next = db.exec("INSERT INTO around VALUES (2)", ());
                     let next = drop_after(second, next).await;
                     db.exec("INSERT INTO around VALUES (3)", ()).await?;
@@ -322,7 +338,7 @@ fn two_drops_in_a_transaction_cost_at_most_the_transaction() {
                 world.runtime.run();
                 let (found, around) = (world.rows("t"), world.rows("around"));
                 let gives = match &done {
-                    Some(Ok(())) => deed.gives,
+                    Some(Ok(())) => operation.gives,
                     _ => &[],
                 };
                 let right = match &outer {
@@ -336,7 +352,7 @@ fn two_drops_in_a_transaction_cost_at_most_the_transaction() {
                 let wrong = || format!("outer: {outer:?}, done: {done:?}, {found:?}, {around:?}");
                 (done.is_some(), (!right || !is_one).then(wrong))
             };
-            sweep(deed.name, drop_it, 1);
+            sweep(operation.name, drop_it, 1);
         }
     }
 }

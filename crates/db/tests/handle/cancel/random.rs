@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    /// What is not as it should be.
+    /// What is wrong.
     fn wrong(self, found: &[i64]) -> Vec<String> {
         let mut wrong = self.surprises.into_inner();
         let is_there = |n: &i64| found.contains(n);
@@ -243,7 +243,7 @@ fn act(play: &Play<'_>, world: &World) {
     }
 }
 
-/// Plays once; gives what was wrong.
+/// Runs once, and returns what was wrong.
 fn play(seed: u64, manners: Manners, drops: bool) -> Vec<String> {
     let world = World::new(manners, 6);
     let play = Play {

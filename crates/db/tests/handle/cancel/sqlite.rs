@@ -1,4 +1,4 @@
-//! Every deed on SQLite, where a dropped call may still be running on another thread.
+//! Every operation on SQLite, where a dropped call may still be running on another thread.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use cenote::{Db, Result};
 use cenote_testkit::poll::drop_after;
 use tempfile::TempDir;
 
-use super::deeds::{DEEDS, Deed, Stage, wrong_rows};
+use super::operations::{OPERATIONS, Operation, Stage, wrong_rows};
 
-/// No deed needs more polls than this.
+/// No operation needs more polls than this.
 const MOST_POLLS: usize = 200;
 
 /// A database file, a handle whose calls are dropped, and one to look at what came of it, which
@@ -36,7 +36,7 @@ impl Shop {
         })
     }
 
-    /// Lets others run until no connection is in use any more.
+    /// Yields until no connection is in use.
     async fn quiet(&self) {
         let is_quiet = || {
             let status = self.db.status();
@@ -55,7 +55,7 @@ impl Shop {
         );
     }
 
-    /// The rows that are committed; empties the tables for the next deed. A lock that somebody
+    /// The rows that are committed; empties the tables for the next operation. A lock that somebody
     /// has kept makes it fail.
     async fn take_rows(&self) -> Result<Vec<i64>> {
         let rows = self.onlooker.query_as("SELECT n FROM t ORDER BY n", ());
@@ -76,14 +76,19 @@ impl Shop {
 enum Cut {
     /// With its coroutine.
     Scope,
-    /// In its coroutine, which goes on.
+    /// In its coroutine, which continues.
     Inside,
     /// Without a coroutine.
     Bare,
 }
 
-async fn cut_off(deed: &Deed, cut: Cut, polls: usize, stage: &Stage<'_>) -> Option<Result<()>> {
-    let doing = (deed.run)(stage);
+async fn cut_off(
+    operation: &Operation,
+    cut: Cut,
+    polls: usize,
+    stage: &Stage<'_>,
+) -> Option<Result<()>> {
+    let doing = (operation.run)(stage);
     match cut {
         Cut::Bare => drop_after(polls, doing).await,
         Cut::Scope => drop_after(polls, cenote::scope(doing)).await,
@@ -91,12 +96,12 @@ async fn cut_off(deed: &Deed, cut: Cut, polls: usize, stage: &Stage<'_>) -> Opti
             cenote::scope(async {
                 let done = drop_after(polls, doing).await;
                 if stage.db.in_transaction() {
-                    // The text of a statement began it, and so nobody else has ended it.
+                    // The text of a statement began the transaction, so no guard has ended it.
                     drop(stage.db.exec("ROLLBACK", ()).await);
                 }
                 let after = stage.db.exec("INSERT INTO next VALUES (0)", ()).await;
                 let after = after.map(|_| stage.db.in_transaction());
-                assert!(matches!(after, Ok(false)), "{}: {after:?}", deed.name);
+                assert!(matches!(after, Ok(false)), "{}: {after:?}", operation.name);
                 done
             })
             .await
@@ -106,15 +111,18 @@ async fn cut_off(deed: &Deed, cut: Cut, polls: usize, stage: &Stage<'_>) -> Opti
 
 async fn sweep(cut: Cut) -> Result<()> {
     let shop = Shop::open().await?;
-    for deed in DEEDS.iter().filter(|deed| deed.is_free || cut != Cut::Bare) {
+    for operation in OPERATIONS
+        .iter()
+        .filter(|operation| operation.is_free || cut != Cut::Bare)
+    {
         for polls in 0.. {
-            assert!(polls < MOST_POLLS, "{} is never done", deed.name);
+            assert!(polls < MOST_POLLS, "{} is never done", operation.name);
             let stage = Stage::new(&shop.db);
-            let done = cut_off(deed, cut, polls, &stage).await;
+            let done = cut_off(operation, cut, polls, &stage).await;
             shop.quiet().await;
             let rows = shop.take_rows().await?;
-            let wrong = wrong_rows(deed, &stage, done.as_ref(), &rows);
-            assert_eq!(wrong, None, "{}, {polls} polls", deed.name);
+            let wrong = wrong_rows(operation, &stage, done.as_ref(), &rows);
+            assert_eq!(wrong, None, "{}, {polls} polls", operation.name);
             shop.db.exec("INSERT INTO next VALUES (1)", ()).await?;
             if done.is_some() {
                 break;
@@ -130,7 +138,7 @@ async fn on_sqlite_a_dropped_coroutine_leaves_nothing_behind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn on_sqlite_a_coroutine_goes_on_after_whatever_it_dropped() -> Result<()> {
+async fn on_sqlite_a_coroutine_continues_after_any_dropped_call() -> Result<()> {
     sweep(Cut::Inside).await
 }
 

@@ -6,8 +6,8 @@ use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
 use super::support::{
-    Place, WHO, block_on_plain_thread, connection_id, count, insert, numbers, quiet, shop, soon,
-    watched_shop,
+    TestDatabase, WHO, block_on_plain_thread, connection_id, count, insert, numbers, quiet, shop,
+    soon, watched_shop,
 };
 
 /// D-core-005a, D-core-005b
@@ -172,7 +172,7 @@ async fn open_transaction_pins_and_its_commit_returns_the_connection() -> Result
 
 /// D-core-014
 #[tokio::test]
-async fn every_execution_of_a_statement_tells_the_id_that_it_inserted() -> Result<()> {
+async fn every_execution_returns_the_id_that_it_inserted() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let statement = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
@@ -184,9 +184,9 @@ async fn every_execution_of_a_statement_tells_the_id_that_it_inserted() -> Resul
     .await
 }
 
-/// D-core-015: the id is in the result of the insert, so nobody has to ask later.
+/// D-core-015: the id is in the result of the insert, so no second query is needed.
 #[tokio::test]
-async fn an_id_is_told_with_its_insert_and_never_by_another_statement() -> Result<()> {
+async fn only_the_inserting_statement_reports_the_id() -> Result<()> {
     let shop = shop(3).await;
     assert_eq!(insert(&shop, 1).await?.last_insert_id, Some(1));
     assert!(shop.peek().is_none());
@@ -271,7 +271,7 @@ async fn a_pin_ends_with_its_coroutine() -> Result<()> {
     let shop = shop(1).await;
     let pin = cenote::scope(async { shop.pin().await }).await?;
     assert_eq!(shop.status().active, 0);
-    // And what is left of it does no harm to whoever has the connection now.
+    // What is left of it does not affect the current user of the connection.
     cenote::scope(async {
         let _own = shop.pin().await?;
         drop(pin);
@@ -461,9 +461,9 @@ async fn more_tasks_than_connections_are_served_on_at_most_max() -> Result<()> {
 /// with none at all, and its connection goes back once.
 #[test]
 fn coroutines_work_without_any_runtime() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     block_on_plain_thread(async {
-        let db = Db::builder(&place.dsn()).max(1).open().await?;
+        let db = Db::builder(&database.dsn()).max(1).open().await?;
         db.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)", ())
             .await?;
         cenote::scope(async {

@@ -1,4 +1,4 @@
-//! Bugs of the model that this comes after, as far as no other module has them.
+//! Bugs of the design that Cenote implements, except for those in other modules.
 
 use std::sync::Arc;
 
@@ -119,13 +119,13 @@ async fn a_failed_connect_is_one_error_with_its_reason() -> Result<()> {
 #[tokio::test]
 async fn health_checks_ping_idle_connections_and_replace_dead_ones() -> Result<()> {
     use std::time::Duration;
-    let place = super::support::Place::new();
+    let database = super::support::TestDatabase::new();
     let clock = super::support::Clock::new();
     let (driver, wire) = super::support::Probe::new(cenote::sqlite::Sqlite::new());
     let interval = Duration::from_secs(30);
-    let builder = place.builder_with(driver).runtime(clock.clone());
+    let builder = database.builder_with(driver).runtime(clock.clone());
     let builder = builder.min(2).max(3).healthcheck_interval(interval);
-    let shop = super::support::Shop::open(place, builder).await;
+    let shop = super::support::Shop::open(database, builder).await;
     let id = connection_id(&shop).await?;
     wire.take_log();
     let pings = || {

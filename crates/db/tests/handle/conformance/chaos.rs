@@ -1,7 +1,7 @@
 //! Mixed loads, cancelled tasks and cut connections: what holds whatever the interleaving.
 //!
 //! The table has five rows at first; transactions only add rows. Every attempt ends in one bucket.
-//! A wire of SQLite's is cut by the test's own driver, and slow when that lets others run first.
+//! The test's own driver around SQLite cuts connections, and makes calls slow by yielding.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use cenote::{Db, Error, Result};
 use tokio::task::JoinHandle;
 
 use super::support::{
-    ENDLESS, GATED, Gate, Place, Probe, Shop, Wire, bare_spawn, insert, poll_once, quiet, soon,
-    watched_shop,
+    ENDLESS, GATED, Gate, Probe, Shop, TestDatabase, Wire, bare_spawn, insert, poll_once, quiet,
+    soon, watched_shop,
 };
 
 /// What became of an attempt.
@@ -50,7 +50,7 @@ async fn chaos(max: usize, latency: usize) -> (Shop, Arc<Wire>) {
 
 async fn fill(shop: &Shop) {
     // By another handle, so that this one still has opened nothing.
-    let db = Db::open(&shop.place.dsn()).await.unwrap();
+    let db = Db::open(&shop.database.dsn()).await.unwrap();
     let sets = (1..=5).map(|id| (id, id));
     db.exec_many("INSERT INTO t (id, n) VALUES (?, ?)", sets)
         .await
@@ -126,11 +126,11 @@ async fn a_reader_beside_a_writer_sees_what_is_always_there() {
 /// F-022: the slow query ends when the others have ended beside it.
 #[tokio::test]
 async fn a_query_a_transaction_and_a_slow_query_succeed_together() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let (functions, gate) = Gate::add_to(cenote::sqlite::Sqlite::new());
     let (driver, wire) = Probe::new(functions);
-    let builder = place.builder_with(driver).max(3);
-    let shop = Shop::open(place, builder).await;
+    let builder = database.builder_with(driver).max(3);
+    let shop = Shop::open(database, builder).await;
     fill(&shop).await;
     wire.set_latency(5);
     let slow: Task = cenote::spawn({
@@ -175,7 +175,7 @@ async fn cancelling_one_of_three_transactions_lets_the_others_commit() {
         assert_ne!(ends[1], Bucket::Failed);
         let found = added(&shop).await;
         assert!(found.contains(&(round * 3)) && found.contains(&(round * 3 + 2)));
-        // Told of its commit, it is there. (Not told, it may be.)
+        // An acknowledged row exists; an unacknowledged one may exist.
         assert!(ends[1] != Bucket::Ok || found.contains(&(round * 3 + 1)));
     }
     assert_sound(&shop).await;
@@ -205,7 +205,7 @@ async fn when_all_connections_are_cut_every_task_ends() {
             if let (Bucket::Ok, Some(n)) = (end, n) {
                 wire.set_latency(0);
                 assert!(
-                    added(&Db::open(&shop.place.dsn()).await.unwrap())
+                    added(&Db::open(&shop.database.dsn()).await.unwrap())
                         .await
                         .contains(&n)
                 );
@@ -251,7 +251,7 @@ async fn when_nothing_can_be_reached_every_waiter_fails_in_turn() {
 
 /// F-031: connections that are lost to a cut free their places for those who wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_connections_are_cut_repeatedly_nobody_waits_for_ever() {
+async fn repeated_cuts_leave_no_task_waiting_for_ever() {
     let (shop, wire) = chaos(2, 2).await;
     let tasks: Vec<_> = (0..20).map(|n| writes(&shop, n)).collect();
     let cutting = bare_spawn({
@@ -270,7 +270,7 @@ async fn when_connections_are_cut_repeatedly_nobody_waits_for_ever() {
         committed += usize::from(bucket(task).await == Bucket::Ok);
     }
     cutting.await.unwrap();
-    let sure = Db::open(&shop.place.dsn()).await.unwrap();
+    let sure = Db::open(&shop.database.dsn()).await.unwrap();
     assert!(added(&sure).await.len() >= committed);
     for _ in 0..4 {
         let _ = bucket(reads(&shop)).await;
@@ -455,7 +455,7 @@ async fn a_task_that_is_cancelled_amid_many_texts_spoils_no_cache() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn money_moved_under_all_faults_is_neither_lost_nor_created() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(4)).await;
-    let sure = Db::open(&shop.place.dsn()).await?;
+    let sure = Db::open(&shop.database.dsn()).await?;
     sure.exec(
         "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)",
         (),

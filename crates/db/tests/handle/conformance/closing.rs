@@ -56,7 +56,7 @@ async fn a_closed_handle_refuses_new_work() -> Result<()> {
 #[tokio::test]
 async fn an_open_transaction_may_finish_after_the_handle_was_closed() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
-    let place_dsn = shop.place.dsn();
+    let place_dsn = shop.database.dsn();
     cenote::scope(async {
         let tx = shop.begin().await?;
         insert(&shop, 1).await?;
@@ -95,7 +95,7 @@ async fn pinned_connection_takes_no_new_work_after_close() -> Result<()> {
 }
 
 #[tokio::test]
-async fn close_wakes_everybody_who_waits() -> Result<()> {
+async fn close_wakes_every_waiter() -> Result<()> {
     let shop = shop(1).await;
     let holder = shop.connection().await?;
     let mut one = pin!(shop.exec("SELECT 1", ()));
@@ -134,7 +134,7 @@ async fn close_and_drain_waits_for_the_holders() -> Result<()> {
 }
 
 #[tokio::test]
-async fn close_and_drain_tells_who_was_left_when_the_time_is_over() -> Result<()> {
+async fn close_and_drain_lists_the_holders_left_at_its_deadline() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.max(2)).await;
     let _holder = shop.connection().await?;
     let line = line!() - 1;
@@ -192,7 +192,10 @@ async fn replace_all_does_not_disturb_an_open_transaction() -> Result<()> {
 #[tokio::test]
 async fn dropping_the_last_handle_closes_all_connections() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.min(3)).await;
-    let Shop { db, place: _place } = shop;
+    let Shop {
+        db,
+        database: _place,
+    } = shop;
     let clone = db.clone();
     drop(db);
     insert(&clone, 1).await?;
@@ -207,7 +210,7 @@ async fn dropping_the_last_handle_closes_all_connections() -> Result<()> {
 async fn handle_dropped_during_an_error_or_panic_masks_neither() {
     async fn fails() -> Result<()> {
         let shop = shop(1).await;
-        let db = Db::builder(&shop.place.dsn())
+        let db = Db::builder(&shop.database.dsn())
             .option("busy_timeout", "4s")
             .open()
             .await?;
@@ -230,7 +233,7 @@ async fn handle_dropped_during_an_error_or_panic_masks_neither() {
 #[tokio::test]
 async fn h26_statements_write_nothing_after_close() -> Result<()> {
     let shop = shop(4).await;
-    let reader = shop.place.builder().open().await?;
+    let reader = shop.database.builder().open().await?;
     let alone = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
     let mut connection = shop.connection().await?;
     cenote::scope(async {
@@ -254,7 +257,7 @@ async fn h26_statements_write_nothing_after_close() -> Result<()> {
 #[tokio::test]
 async fn h26_statement_in_a_transaction_finishes_after_close() -> Result<()> {
     let shop = shop(2).await;
-    let reader = shop.place.builder().open().await?;
+    let reader = shop.database.builder().open().await?;
     let mut connection = shop.connection().await?;
     let tx = connection.begin().await?;
     let insert = tx.prepare("INSERT INTO t (n) VALUES (?)").await?;

@@ -136,7 +136,7 @@ async fn a_statement_of_an_explicit_connection_keeps_that_alive() -> Result<()> 
 }
 
 #[tokio::test]
-async fn lost_explicit_connection_says_so_and_is_not_replaced() -> Result<()> {
+async fn lost_explicit_connection_fails_and_is_not_replaced() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let connection = shop.connection().await?;
     wire.next(Step::Run, Fault::LostAfter);

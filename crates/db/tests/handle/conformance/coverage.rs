@@ -23,7 +23,7 @@ fn no_row_is_both_tested_and_said_to_be_left_out() {
 }
 
 #[test]
-fn ids_are_told_from_other_words() {
+fn ids_are_distinguished_from_other_words() {
     for id in [
         "D-core-004a",
         "D-lite-001",

@@ -37,7 +37,7 @@ async fn at_max_1_waiting_inside_a_transaction_fails_at_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn h25_a_nested_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
+async fn h25_nested_coroutine_that_waits_for_its_place_fails() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         let is_told = |error: Error| assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
@@ -62,7 +62,7 @@ async fn h25_a_nested_coroutine_that_waits_for_its_place_is_told() -> Result<()>
 
 /// As an HTTP request inside of another one is driven.
 #[tokio::test]
-async fn hosted_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
+async fn hosted_coroutine_that_waits_for_its_place_fails() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         let hosted = Coroutine::new();
@@ -95,7 +95,7 @@ async fn h25_a_coroutine_of_its_own_task_waits_for_the_place() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_way_to_wait_inside_a_transaction_is_told() -> Result<()> {
+async fn every_self_deadlock_inside_a_transaction_is_reported() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         let outside = shop.outside();
@@ -180,7 +180,7 @@ async fn inside_a_guard_or_raw_transaction_a_waiter_gets_the_deadline() -> Resul
 }
 
 #[tokio::test]
-async fn two_tasks_at_max_2_that_wait_for_each_other_are_told() -> Result<()> {
+async fn two_tasks_at_max_2_that_wait_for_each_other_fail() -> Result<()> {
     let shop = shop(2).await;
     let barrier = Arc::new(Barrier::new(2));
     let task = || {
@@ -199,7 +199,7 @@ async fn two_tasks_at_max_2_that_wait_for_each_other_are_told() -> Result<()> {
     let (one, other) = (task(), task());
     let both = soon("neither hangs", async { (one.await, other.await) }).await;
     let (one, other) = (both.0.unwrap(), both.1.unwrap());
-    // The one that closed the circle is told; that sets the other free.
+    // The wait that closed the cycle fails, and the other wait ends.
     let (served, told) = match (one, other) {
         (Ok(served), Err(told)) | (Err(told), Ok(served)) => (served, told),
         both => panic!("{both:?}"),
@@ -251,7 +251,7 @@ async fn a_waiter_of_another_coroutine_is_no_deadlock() -> Result<()> {
     .await
 }
 
-/// As long as one place is held by something that may end by itself, waiting may help.
+/// While the holder of one place may still release it, waiting may succeed.
 #[tokio::test]
 async fn a_place_that_may_still_come_back_is_waited_for() -> Result<()> {
     let shop = shop(2).await;
@@ -336,7 +336,7 @@ async fn outside_transaction_while_sqlites_writer_fails_at_once() -> Result<()> 
 
 /// A stream that writes took a connection without being looked at.
 #[tokio::test]
-async fn outside_stream_that_writes_is_told_at_once() -> Result<()> {
+async fn outside_stream_that_writes_fails_at_once() -> Result<()> {
     let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
     shop.transaction(async || {
         insert(&shop, 1).await?;
@@ -351,7 +351,7 @@ async fn outside_stream_that_writes_is_told_at_once() -> Result<()> {
 
 /// The transaction around them is SQLite's writer, and waits for them.
 #[tokio::test]
-async fn nested_coroutine_that_waits_for_its_writer_is_told() -> Result<()> {
+async fn nested_coroutine_that_waits_for_its_writer_fails() -> Result<()> {
     for max in [2, 10] {
         let shop = shop_with(|builder| builder.max(max).option("busy_timeout", "200ms")).await;
         shop.transaction(async || {

@@ -194,7 +194,7 @@ async fn dropped_query_is_cancelled_and_settled_before_reuse() -> Result<()> {
 
 /// B-031: in the same coroutine.
 #[tokio::test]
-async fn after_a_dropped_query_the_task_simply_goes_on() -> Result<()> {
+async fn after_a_dropped_query_the_task_continues() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| builder.max(2)).await;
     cenote::scope(async {
         for n in 0..3 {
@@ -300,7 +300,7 @@ async fn savepoint_dropped_half_way_leaves_the_transaction_intact() -> Result<()
     Ok(())
 }
 
-/// The release of a savepoint may have taken effect: nobody knows.
+/// Whether the release of a savepoint took effect is unknown.
 #[tokio::test]
 async fn a_release_that_is_dropped_half_way_dooms_the_transaction() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use cenote::{Builder, Db, DbConfig, Error, Kind, Result, TransactionOptions, Violation, named};
 use tokio::sync::Barrier;
 
-use super::support::{Place, connection_id, insert, shop, shop_with};
+use super::support::{TestDatabase, connection_id, insert, shop, shop_with};
 
 const NOWHERE: &str = "INSERT INTO nowhere VALUES (1)";
 
 /// D-core-016, D-core-029a, D-core-029c: SQLite's SQLSTATE for a missing table is the general one.
 #[tokio::test]
-async fn a_refused_statement_tells_sqlstate_native_code_and_message() {
+async fn an_error_has_sqlstate_native_code_and_message() {
     let shop = shop(3).await;
     let error = shop.exec(NOWHERE, ()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Database);
@@ -193,7 +193,7 @@ async fn outside_of_coroutines_no_error_is_stored() {
 }
 
 #[tokio::test]
-async fn constraint_violations_can_be_told_apart() -> Result<()> {
+async fn each_constraint_violation_has_its_own_kind() -> Result<()> {
     let shop = shop(1).await;
     let script = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
                   CREATE TABLE child (
@@ -245,15 +245,15 @@ async fn unknown_driver_is_a_configuration_error_listing_known_ones() {
 /// D-lite-s012c
 #[tokio::test]
 async fn an_unknown_option_is_an_error_that_names_it() {
-    let place = Place::new();
-    let pooled = place.builder().option("busy_timout", "5s").open().await;
-    let unpooled = place
+    let database = TestDatabase::new();
+    let pooled = database.builder().option("busy_timout", "5s").open().await;
+    let unpooled = database
         .builder()
         .unpooled()
         .option("busy_timout", "5s")
         .open()
         .await;
-    let in_dsn = Db::open(&format!("{}?busy_timout=5s", place.dsn())).await;
+    let in_dsn = Db::open(&format!("{}?busy_timout=5s", database.dsn())).await;
     for opened in [pooled, unpooled, in_dsn] {
         let error = opened.unwrap_err();
         assert_eq!(error.kind(), Kind::Config);
@@ -263,8 +263,8 @@ async fn an_unknown_option_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn an_unknown_pragma_is_an_error_that_names_it() {
-    let place = Place::new();
-    let builder = place.builder().option("pragma.no_such_thing", "1");
+    let database = TestDatabase::new();
+    let builder = database.builder().option("pragma.no_such_thing", "1");
     let error = match builder.open().await {
         Ok(db) => db.exec("SELECT 1", ()).await.unwrap_err(),
         Err(error) => error,
@@ -275,21 +275,25 @@ async fn an_unknown_pragma_is_an_error_that_names_it() {
 
 #[tokio::test]
 async fn senseless_settings_are_configuration_errors_that_name_them() {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let refused = async |name: &str, builder: Builder| {
         let error = builder.open().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Config, "{name}");
         assert!(error.message().contains(name), "{name}: {error}");
     };
-    refused("max", place.builder().max(0)).await;
-    refused("min", place.builder().min(3).max(2)).await;
-    refused("min", place.builder().unpooled().min(1)).await;
-    refused("lifetime_jitter", place.builder().lifetime_jitter(2.0)).await;
-    refused("max_creating", place.builder().max_creating(0)).await;
+    refused("max", database.builder().max(0)).await;
+    refused("min", database.builder().min(3).max(2)).await;
+    refused("min", database.builder().unpooled().min(1)).await;
+    refused("lifetime_jitter", database.builder().lifetime_jitter(2.0)).await;
+    refused("max_creating", database.builder().max_creating(0)).await;
     let zero = std::time::Duration::ZERO;
-    refused("statement_timeout", place.builder().statement_timeout(zero)).await;
-    refused("connect_timeout", place.builder().connect_timeout(zero)).await;
-    let mut config = DbConfig::new(place.dsn());
+    refused(
+        "statement_timeout",
+        database.builder().statement_timeout(zero),
+    )
+    .await;
+    refused("connect_timeout", database.builder().connect_timeout(zero)).await;
+    let mut config = DbConfig::new(database.dsn());
     config.acquire_timeout = Some(zero);
     refused("acquire_timeout", Builder::from_config(config)).await;
 }
@@ -458,8 +462,8 @@ async fn a_commit_without_a_transaction_says_that_none_is_open() {
 
 #[tokio::test]
 async fn a_secret_in_a_dsn_is_in_no_message_and_no_debug_output() {
-    let place = Place::new();
-    let dsn = format!("{}?busy_timeout=hunter2", place.dsn());
+    let database = TestDatabase::new();
+    let dsn = format!("{}?busy_timeout=hunter2", database.dsn());
     let error = Db::open(&dsn).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     let shop = shop_with(|builder| builder.user("app").password("hunter2")).await;

@@ -9,12 +9,12 @@ use std::pin::pin;
 
 use cenote::{Db, Error, Kind, Result};
 
-use super::support::{Place, bare_spawn, count, insert, numbers, shop};
+use super::support::{TestDatabase, bare_spawn, count, insert, numbers, shop};
 
 /// A database that lives as long as the program, as futures need it that are spawned.
-async fn eternal() -> (&'static Db, Place) {
-    let super::support::Shop { db, place } = shop(3).await;
-    (Box::leak(Box::new(db)), place)
+async fn eternal() -> (&'static Db, TestDatabase) {
+    let super::support::Shop { db, database } = shop(3).await;
+    (Box::leak(Box::new(db)), database)
 }
 
 fn assert_escaped<T>(done: Result<T>, what: &str) {
@@ -161,7 +161,7 @@ async fn no_sort_of_call_can_escape() -> Result<()> {
 
 /// A future that was polled where it was made is not looked at again: it is under way there.
 #[tokio::test]
-async fn an_escaped_call_is_told_by_its_first_poll() {
+async fn an_escaped_call_fails_on_its_first_poll() {
     let shop = shop(3).await;
     let mut made = pin!(cenote::scope(async { shop.exec("SELECT 1", ()) }).await);
     let polled = super::support::poll_once(made.as_mut()).await;
@@ -170,7 +170,7 @@ async fn an_escaped_call_is_told_by_its_first_poll() {
 }
 
 #[tokio::test]
-async fn an_escaped_call_says_what_to_do() {
+async fn an_escaped_calls_error_advises_a_fix() {
     let shop = shop(1).await;
     let made = cenote::scope(async { shop.exec("SELECT 1", ()) }).await;
     let error = made.await.unwrap_err();

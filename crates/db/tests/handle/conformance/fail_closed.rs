@@ -1,11 +1,11 @@
-//! What happens in a transaction that is no more, and with connections that die.
+//! Lost transactions and lost connections.
 
 use std::time::Duration;
 
 use cenote::{Error, Kind, Result};
 
 use super::support::{
-    Clock, Fault, Place, Probe, Shop, Step, connection_id, insert, numbers, quiet, shop,
+    Clock, Fault, Probe, Shop, Step, TestDatabase, connection_id, insert, numbers, quiet, shop,
     watched_shop,
 };
 
@@ -62,7 +62,7 @@ async fn after_a_raw_rollback_every_later_call_fails() -> Result<()> {
     Ok(())
 }
 
-/// When the script is over the server says "in transaction" again, but it is another one.
+/// After the script the server reports "in transaction" again, but it is another transaction.
 #[tokio::test]
 async fn script_that_replaces_the_transaction_is_noticed() {
     let shop = shop(2).await;
@@ -316,11 +316,11 @@ async fn in_a_transaction_an_unseen_call_is_not_repeated() -> Result<()> {
 /// B-026: a cheap look at one that has been idle for a while tells that it is dead.
 #[tokio::test]
 async fn a_connection_that_died_in_the_pool_is_not_handed_out() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let clock = Clock::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
-    let builder = place.builder_with(driver).max(1).runtime(clock.clone());
-    let shop = Shop::open(place, builder).await;
+    let builder = database.builder_with(driver).max(1).runtime(clock.clone());
+    let shop = Shop::open(database, builder).await;
     insert(&shop, 1).await?;
     wire.cut();
     clock.advance(Duration::from_secs(1));

@@ -88,7 +88,7 @@ async fn joined_closures_are_two_transactions_on_two_connections() -> Result<()>
     Ok(())
 }
 
-/// One rolls back, the other does not know of it.
+/// One rolls back; the other is not affected.
 #[tokio::test]
 async fn two_writing_closures_in_one_join_end_each_for_itself() -> Result<()> {
     let shop = shop(2).await;

@@ -1,4 +1,4 @@
-//! The handle: what it is opened with, what it opens, and what it tells.
+//! The handle: its settings, its connections and its status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use cenote::{ConnectionManager, Db, Error, Kind, PooledConnection, Result};
 use tokio::sync::Barrier;
 
 use super::support::{
-    Fault, Place, Probe, Step, count, insert, numbers, poll_once, quiet, shop, shop_with, soon,
-    timed_shop, until, watched_shop,
+    Fault, Probe, Step, TestDatabase, count, insert, numbers, poll_once, quiet, shop, shop_with,
+    soon, timed_shop, until, watched_shop,
 };
 
 /// D-core-001, B-029
@@ -93,8 +93,8 @@ async fn concurrent_tasks_have_different_connections_which_are_kept() -> Result<
 /// D-core-018a, D-core-018b, B-044
 #[tokio::test]
 async fn unreachable_database_fails_the_first_call_and_not_opening() {
-    let place = Place::new();
-    let dsn = format!("sqlite:{}", place.path("no/such/folder/shop.db"));
+    let database = TestDatabase::new();
+    let dsn = format!("sqlite:{}", database.path("no/such/folder/shop.db"));
     let db = Db::builder(&dsn).max(2).open().await.unwrap();
     assert_eq!(db.status().total, 0);
     let task = cenote::spawn({
@@ -111,8 +111,8 @@ async fn unreachable_database_fails_the_first_call_and_not_opening() {
 /// B-015: a warm-up that fails is not kept quiet.
 #[tokio::test]
 async fn with_min_connections_an_unreachable_database_fails_opening() {
-    let place = Place::new();
-    let dsn = format!("sqlite:{}", place.path("no/such/folder/shop.db"));
+    let database = TestDatabase::new();
+    let dsn = format!("sqlite:{}", database.path("no/such/folder/shop.db"));
     let error = Db::builder(&dsn).min(1).open().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Connect, "{error}");
 }
@@ -184,7 +184,7 @@ async fn observers_never_take_a_connection() {
 }
 
 #[tokio::test]
-async fn peek_tells_what_the_coroutine_has_bound() -> Result<()> {
+async fn peek_describes_the_bound_connection() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         assert!(shop.peek().is_none());
@@ -247,7 +247,7 @@ async fn the_warning_count_is_in_the_result_and_0_with_nothing_bound() -> Result
 }
 
 #[tokio::test]
-async fn ping_makes_a_round_trip_and_says_when_nobody_answers() -> Result<()> {
+async fn ping_makes_a_round_trip_and_fails_without_an_answer() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1).healthcheck_interval(None)).await;
     shop.ping().await?;
     assert!(wire.take_log().contains(&"ping".to_owned()));
@@ -315,8 +315,13 @@ async fn failing_on_connect_is_the_callers_error_and_keeps_no_place() -> Result<
 /// D-core-008
 #[tokio::test]
 async fn persistent_with_a_pool_is_refused_with_both_named() {
-    let place = Place::new();
-    let error = place.builder().persistent(true).open().await.unwrap_err();
+    let database = TestDatabase::new();
+    let error = database
+        .builder()
+        .persistent(true)
+        .open()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     let message = error.message();
     assert!(message.contains("persistent"), "{message}");
@@ -433,9 +438,9 @@ async fn a_default_survives_the_reset_of_a_session() -> Result<()> {
 /// B-023
 #[tokio::test]
 async fn the_health_check_keeps_nothing_alive() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
-    let builder = place.builder_with(driver).min(2);
+    let builder = database.builder_with(driver).min(2);
     let db = builder
         .healthcheck_interval(Duration::from_millis(1))
         .open()
@@ -450,7 +455,7 @@ async fn the_health_check_keeps_nothing_alive() -> Result<()> {
 #[tokio::test]
 async fn coroutine_may_end_in_a_transaction_during_a_handle_drop() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
-    let super::support::Shop { db, place } = shop;
+    let super::support::Shop { db, database } = shop;
     let scope = cenote::scope({
         let db = db.clone();
         async move {
@@ -464,7 +469,7 @@ async fn coroutine_may_end_in_a_transaction_during_a_handle_drop() -> Result<()>
     drop(db);
     scope.await?;
     until("the connection is closed", || wire.alive() == 0).await;
-    let again = Db::open(&place.dsn()).await?;
+    let again = Db::open(&database.dsn()).await?;
     assert_eq!(count(&again).await, 0);
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use cenote::{Builder, Error, Kind, Result};
 
 use super::support::{
-    Clock, ENDLESS, GATED, Gate, Place, Probe, Shop, Step, begins_to_wait, connection_id, count,
-    insert, numbers, quiet, soon,
+    Clock, ENDLESS, GATED, Gate, Probe, Shop, Step, TestDatabase, begins_to_wait, connection_id,
+    count, insert, numbers, quiet, soon,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -16,14 +16,14 @@ const LESS: Duration = Duration::from_secs(9);
 
 /// A shop whose time is moved by hand and whose SQL can stop.
 async fn limited(describe: impl FnOnce(Builder) -> Builder) -> (Shop, Clock, Gate) {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let clock = Clock::new();
     let (driver, gate) = Gate::add_to(cenote::sqlite::Sqlite::new());
-    let builder = place.builder_with(driver).runtime(clock.clone());
+    let builder = database.builder_with(driver).runtime(clock.clone());
     // The other limits are not what is looked at here.
     let builder = builder.acquire_timeout(None).cleanup_timeout(MORE * 100);
     let builder = describe(builder);
-    (Shop::open(place, builder).await, clock, gate)
+    (Shop::open(database, builder).await, clock, gate)
 }
 
 /// Waits until nothing is on the way, so that the time can be moved.
@@ -149,7 +149,7 @@ async fn a_closure_whose_transaction_expired_cannot_commit() -> Result<()> {
     Ok(())
 }
 
-/// Rolled back is what it is.
+/// The transaction is rolled back.
 #[tokio::test]
 async fn rolling_back_a_transaction_that_expired_is_fine() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).idle_in_transaction(LIMIT)).await;
@@ -167,7 +167,7 @@ async fn rolling_back_a_transaction_that_expired_is_fine() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_call_begins_the_idle_time_anew() -> Result<()> {
+async fn every_call_restarts_the_idle_time() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).idle_in_transaction(LIMIT)).await;
     shop.transaction(async || {
         for n in 0..5 {
@@ -227,14 +227,14 @@ async fn a_statement_of_a_transaction_that_grows_too_old_is_cancelled() -> Resul
     Ok(())
 }
 
-/// Nobody has rolled it back yet; but it has no more time.
+/// The transaction is over its limit and not yet rolled back.
 #[tokio::test]
 async fn a_call_in_a_transaction_that_is_too_old_is_not_even_sent() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let clock = Clock::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
-    let builder = place.builder_with(driver).runtime(clock.clone());
-    let shop = Shop::open(place, builder.max(1).max_transaction_age(LIMIT)).await;
+    let builder = database.builder_with(driver).runtime(clock.clone());
+    let shop = Shop::open(database, builder.max(1).max_transaction_age(LIMIT)).await;
     let done: Result<()> = shop
         .transaction(async || {
             insert(&shop, 1).await?;
@@ -255,7 +255,7 @@ async fn a_call_in_a_transaction_that_is_too_old_is_not_even_sent() -> Result<()
     Ok(())
 }
 
-/// A stream that nobody reads is a call that is never over.
+/// An unread stream is a call that does not end.
 #[tokio::test]
 async fn transaction_past_its_age_is_rolled_back_under_an_open_stream() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).max_transaction_age(LIMIT)).await;
@@ -387,11 +387,11 @@ async fn waiting_for_a_connection_has_a_deadline_that_names_holders() -> Result<
 
 #[tokio::test]
 async fn connecting_has_a_deadline_of_its_own() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let clock = Clock::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
-    let builder = place.builder_with(driver).runtime(clock.clone());
-    let shop = Shop::open(place, builder.max(1).connect_timeout(LIMIT)).await;
+    let builder = database.builder_with(driver).runtime(clock.clone());
+    let shop = Shop::open(database, builder.max(1).connect_timeout(LIMIT)).await;
     let (reached, _go_on) = wire.hold(Step::Connect);
     let mut connecting = pin!(shop.exec("SELECT 1", ()));
     begins_to_wait(connecting.as_mut()).await;

@@ -42,7 +42,7 @@ async fn a_transaction_begun_by_raw_sql_pins_its_connection() -> Result<()> {
 
 /// D-core-025b, B-011
 #[tokio::test]
-async fn nobody_inherits_a_raw_transaction_or_sees_its_rows() -> Result<()> {
+async fn a_raw_transaction_reaches_no_other_task() -> Result<()> {
     let shop = shop(1).await;
     let task = |sql: &'static str| {
         let db = shop.db.clone();
@@ -109,7 +109,7 @@ async fn outside_of_coroutines_a_stream_that_begins_is_an_error() {
     };
     let error = streamed
         .await
-        .expect_err("it was rolled back, and nobody was told");
+        .expect_err("it was rolled back without an error");
     assert_eq!(error.kind(), Kind::LeftTransaction);
 }
 
@@ -205,7 +205,7 @@ async fn a_lock_that_the_session_of_a_task_holds_is_free_for_the_next() -> Resul
     .await?;
     quiet(&shop).await;
     insert(&shop, 3).await?;
-    let other = Db::builder(&shop.place.dsn())
+    let other = Db::builder(&shop.database.dsn())
         .option("busy_timeout", "0ms")
         .open()
         .await?;
@@ -218,7 +218,7 @@ async fn a_lock_that_the_session_of_a_task_holds_is_free_for_the_next() -> Resul
 #[tokio::test]
 async fn a_reset_restores_what_connecting_has_configured() -> Result<()> {
     let shop = shop_with(|builder| builder.max(1).option("cache_size", "1234")).await;
-    let attached = shop.place.path("other.db");
+    let attached = shop.database.path("other.db");
     cenote::scope(async {
         shop.exec("PRAGMA cache_size = 5", ()).await?;
         shop.exec("ATTACH ? AS other", (attached.as_str(),)).await?;
@@ -340,7 +340,7 @@ async fn outside_of_coroutines_a_scripts_session_change_is_reset() -> Result<()>
 
 /// B-010: an untouched connection pays no round trip.
 #[tokio::test]
-async fn a_session_that_nobody_touched_is_not_reset() -> Result<()> {
+async fn an_unchanged_session_is_not_reset() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
         let tx = shop.begin().await?;

@@ -6,8 +6,8 @@ use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
 use super::support::{
-    Place, Shop, connection_id, count, insert, numbered, numbers, quiet, replaced, shop, shop_with,
-    soon, watched_shop,
+    Shop, TestDatabase, connection_id, count, insert, numbered, numbers, quiet, replaced, shop,
+    shop_with, soon, watched_shop,
 };
 
 /// A name for a shared database in memory that no other test uses.
@@ -274,8 +274,8 @@ async fn tasks_that_insert_in_transactions_get_each_its_own_id() -> Result<()> {
 /// D-lite-s003a
 #[tokio::test]
 async fn tasks_on_a_file_with_a_shared_cache_read_back_their_writes() -> Result<()> {
-    let place = Place::new();
-    let dsn = format!("sqlite:file:{}?cache=shared", place.path("shared.db"));
+    let database = TestDatabase::new();
+    let dsn = format!("sqlite:file:{}?cache=shared", database.path("shared.db"));
     let db = Db::builder(&dsn).min(1).max(2).open().await?;
     let create = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)";
     db.transaction(async || db.exec(create, ()).await).await?;
@@ -347,7 +347,7 @@ async fn options_reach_every_connection() -> Result<()> {
 async fn a_read_only_handle_cannot_write_on_any_connection() -> Result<()> {
     let shop = shop(1).await;
     insert(&shop, 1).await?;
-    let db = Db::builder(&shop.place.dsn())
+    let db = Db::builder(&shop.database.dsn())
         .max(2)
         .option("mode", "ro")
         .open()
@@ -414,8 +414,8 @@ async fn connections_made_in_advance_are_used_and_no_others_made() -> Result<()>
 /// D-lite-s014d: decided otherwise here, min above max is an error in both layers.
 #[tokio::test]
 async fn more_connections_to_keep_than_there_may_be_is_an_error() {
-    let place = Place::new();
-    let error = place.builder().min(4).max(2).open().await.unwrap_err();
+    let database = TestDatabase::new();
+    let error = database.builder().min(4).max(2).open().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     assert!(
         error.message().contains("min") && error.message().contains("max"),
@@ -425,7 +425,7 @@ async fn more_connections_to_keep_than_there_may_be_is_an_error() {
 
 /// D-lite-s011: a scope around the whole program ends like any other.
 #[tokio::test]
-async fn the_outermost_scope_gives_its_connection_to_whoever_waits() -> Result<()> {
+async fn the_outermost_scope_hands_its_connection_to_a_waiter() -> Result<()> {
     let shop = shop(1).await;
     let db = shop.db.clone();
     let waiting = cenote::scope(async {

@@ -6,7 +6,7 @@ use cenote::sqlite::Sqlite;
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use super::support::{Place, Probe, Shop, quiet, replaced, until};
+use super::support::{Probe, Shop, TestDatabase, quiet, replaced, until};
 
 fn with_functions() -> Sqlite {
     Sqlite::new()
@@ -55,9 +55,9 @@ async fn ask_everywhere(db: &Db, connections: usize) -> Vec<(i64, i64, String)> 
 /// D-lite-010, D-lite-012, D-lite-s004a
 #[tokio::test]
 async fn functions_and_collations_exist_on_every_connection() -> Result<()> {
-    let place = Place::new();
-    let builder = place.builder_with(with_functions()).max(2);
-    let shop = Shop::open(place, builder).await;
+    let database = TestDatabase::new();
+    let builder = database.builder_with(with_functions()).max(2);
+    let shop = Shop::open(database, builder).await;
     for answer in ask_everywhere(&shop, 2).await {
         assert_eq!(answer, (42, 12, "c".to_owned()));
     }
@@ -68,9 +68,9 @@ async fn functions_and_collations_exist_on_every_connection() -> Result<()> {
 /// D-lite-s005a: they are given before anything is opened, so they reach those made in advance.
 #[tokio::test]
 async fn functions_are_known_to_connections_that_were_made_in_advance() -> Result<()> {
-    let place = Place::new();
-    let builder = place.builder_with(with_functions()).min(2).max(3);
-    let shop = Shop::open(place, builder).await;
+    let database = TestDatabase::new();
+    let builder = database.builder_with(with_functions()).min(2).max(3);
+    let shop = Shop::open(database, builder).await;
     assert_eq!(shop.status().idle, 2);
     for answer in ask_everywhere(&shop, 3).await {
         assert_eq!(answer, (42, 12, "c".to_owned()));
@@ -81,9 +81,9 @@ async fn functions_are_known_to_connections_that_were_made_in_advance() -> Resul
 /// D-lite-s005b: and those that take the place of others.
 #[tokio::test]
 async fn functions_are_known_to_connections_that_replace_others() -> Result<()> {
-    let place = Place::new();
-    let builder = place.builder_with(with_functions()).max(1);
-    let shop = Shop::open(place, builder).await;
+    let database = TestDatabase::new();
+    let builder = database.builder_with(with_functions()).max(1);
+    let shop = Shop::open(database, builder).await;
     cenote::scope(async { shop.exec("PRAGMA cache_size = 3", ()).await }).await?;
     quiet(&shop).await;
     shop.replace_all();
@@ -95,21 +95,21 @@ async fn functions_are_known_to_connections_that_replace_others() -> Result<()> 
 /// D-lite-014, D-lite-s004b
 #[tokio::test]
 async fn same_name_and_arity_twice_is_refused_but_another_arity_works() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let twice = || with_functions().function("DOUBLE", 1, true, |_| Ok(0_i64));
-    let error = place.builder_with(twice()).open().await.unwrap_err();
+    let error = database.builder_with(twice()).open().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.message().contains("DOUBLE"), "{error}");
     assert!(error.message().contains("1 argument"), "{error}");
     let twice = with_functions().collation("by_length", str::cmp);
-    let error = place.builder_with(twice).open().await.unwrap_err();
+    let error = database.builder_with(twice).open().await.unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.message().contains("by_length"), "{error}");
 
     let overloaded = with_functions().function("double", 2, true, |args| {
         Ok((args.get::<i64>(0)? + args.get::<i64>(1)?) * 2)
     });
-    let db = place.builder_with(overloaded).open().await?;
+    let db = database.builder_with(overloaded).open().await?;
     let both: (i64, i64) = db
         .query_as_one("SELECT double(1), double(1, 2)", ())
         .await?;
@@ -120,7 +120,7 @@ async fn same_name_and_arity_twice_is_refused_but_another_arity_works() -> Resul
 /// D-lite-020
 #[tokio::test]
 async fn dropping_a_handle_with_functions_closes_everything() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let kept = Arc::new(());
     let inside = Arc::clone(&kept);
     let functions = with_functions().function("keeps", 0, false, move |_| {
@@ -128,7 +128,7 @@ async fn dropping_a_handle_with_functions_closes_everything() -> Result<()> {
         Ok(1_i64)
     });
     let (driver, wire) = Probe::new(functions);
-    let db = place.builder_with(driver).min(2).max(2).open().await?;
+    let db = database.builder_with(driver).min(2).max(2).open().await?;
     let connections = [db.connection().await?, db.connection().await?];
     for connection in &connections {
         connection.query("SELECT keeps()", ()).await?;
@@ -142,7 +142,7 @@ async fn dropping_a_handle_with_functions_closes_everything() -> Result<()> {
 
 #[tokio::test]
 async fn error_or_panic_of_a_function_is_an_error_of_the_statement() -> Result<()> {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let functions = Sqlite::new()
         .function("fails", 0, false, |_| -> Result<i64> {
             Err(Error::other("not this one"))
@@ -150,8 +150,8 @@ async fn error_or_panic_of_a_function_is_an_error_of_the_statement() -> Result<(
         .function("panics", 0, false, |_| -> Result<i64> {
             panic!("nor this one")
         });
-    let builder = place.builder_with(functions).max(1);
-    let shop = Shop::open(place, builder).await;
+    let builder = database.builder_with(functions).max(1);
+    let shop = Shop::open(database, builder).await;
     let error = shop.query("SELECT fails()", ()).await.unwrap_err();
     assert!(error.message().contains("not this one"), "{error}");
     shop.query("SELECT panics()", ()).await.unwrap_err();

@@ -182,7 +182,7 @@ async fn statement_carried_out_without_a_coroutine_is_independent() -> Result<()
 #[tokio::test]
 async fn a_statement_may_outlive_its_handle() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
-    let super::support::Shop { db, place } = shop;
+    let super::support::Shop { db, database } = shop;
     let statement =
         cenote::scope(async { db.prepare("INSERT INTO t (n) VALUES (?)").await }).await?;
     let other = db.prepare("SELECT 1").await?;
@@ -192,7 +192,7 @@ async fn a_statement_may_outlive_its_handle() -> Result<()> {
     assert_eq!(wire.alive(), 2);
     drop((statement, other));
     until("the connections are closed", || wire.alive() == 0).await;
-    let again = cenote::Db::open(&place.dsn()).await?;
+    let again = cenote::Db::open(&database.dsn()).await?;
     assert_eq!(count(&again).await, 1);
     Ok(())
 }

@@ -97,7 +97,7 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
         assert_eq!(inner.unwrap_err().kind(), Kind::Busy);
         assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 2);
         assert!(rows.try_next().await?.is_none());
-        // Read to its end, it is in nobody's way, though it is still there.
+        // A stream that was read to its end blocks no call, even before it is dropped.
         insert(&shop, 3).await?;
         Ok(())
     })

@@ -19,8 +19,8 @@ impl Drop for Bomb {
     }
 }
 
-/// The panic of a callback that was dropped unheard kept the others from running, and whoever
-/// waited from being woken.
+/// The panic in the drop of an unused callback kept the other callbacks from running, and waiters from being
+/// woken.
 #[test]
 fn an_on_end_callback_runs_though_a_dropped_after_commit_panics() {
     let world = World::new(1);
@@ -75,7 +75,7 @@ fn after_commit_is_not_lost_with_an_undo_that_is_still_to_come() {
     world.is_whole();
 }
 
-/// A panic goes through whoever polls it, and must leave no transaction open on its way.
+/// A panic passes through the polling task and must leave no transaction open.
 #[test]
 fn panicking_closure_is_rolled_back_and_gives_its_place_back() {
     let world = World::new(1);

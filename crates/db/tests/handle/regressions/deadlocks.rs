@@ -1,4 +1,4 @@
-//! Waiting for oneself is told at once, and nothing else is taken for it.
+//! Self-deadlocks are reported at once, and nothing else is taken for one.
 
 use cenote::{Db, Kind, Result};
 use cenote_testkit::poll::Hand;
@@ -41,7 +41,7 @@ fn a_waiter_inside_a_closure_is_a_deadlock() {
     world.is_whole();
 }
 
-/// It waited for SQLite's busy timeout, and was told that the database was locked.
+/// The call waited for SQLite's busy timeout and failed with "database is locked".
 #[tokio::test]
 async fn outside_write_while_sqlites_writer_is_a_self_deadlock() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");

@@ -75,7 +75,7 @@ fn statement_does_not_bind_to_a_connection_that_a_limit_took() {
     world.is_whole();
 }
 
-/// Whoever looked while a call was under way looked again only after the time for cleaning up.
+/// A check during a running call was repeated only after the time limit for cleaning up.
 #[test]
 fn call_under_way_does_not_extend_the_transaction_age() {
     let world = World::with(|builder| {

@@ -1,4 +1,4 @@
-//! Things that once went wrong, and must not again: each test says in its comment what it was.
+//! Former defects: the comment of each test says what went wrong.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Handles that keep out of what the coroutine has bound.
+//! Handles whose calls run outside of the coroutine's transaction.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Pins and guards last as long as whoever holds them says.
+//! Pins and guards last as long as their holder keeps them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cenote_testkit::DroppedCalls;
 
 use super::support::{ONE, TWO, World, dropped};
 
-/// It ended with the closure, whoever held it.
+/// The pin ended with the closure although other code held it.
 #[test]
 fn a_pin_taken_in_a_closure_lasts_until_it_is_dropped() {
     let world = World::new(1);
@@ -43,7 +43,7 @@ fn a_guard_of_one_database_outlives_the_closure_of_another() {
 /// A savepoint that was forgotten there left a level whose frame had ended: everybody outside
 /// waited for nobody.
 #[test]
-fn nobody_waits_for_a_forgotten_guard_of_another_database() {
+fn a_forgotten_guard_blocks_no_other_database() {
     let world = World::new(3);
     let (db, other) = (&world.db, world.neighbour());
     world.scope(async {

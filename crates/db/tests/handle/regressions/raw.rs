@@ -10,7 +10,7 @@ use super::support::{ONE, THREE, TWO, World, dropped, ended, kind, started};
 /// The status after the text was that of an open transaction, and so the closure went on in
 /// another one than it had begun.
 #[test]
-fn a_transaction_that_a_text_ends_and_begins_anew_is_lost() {
+fn a_transaction_that_a_text_ends_and_reopens_is_lost() {
     let world = World::new(1);
     let db = &world.db;
     let done: Result<()> = world.run(db.transaction(async || {

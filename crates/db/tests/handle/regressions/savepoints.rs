@@ -33,7 +33,7 @@ fn dropped_nested_savepoints_leave_the_outer_transaction_usable() {
     world.is_whole();
 }
 
-/// The same on a database that says so when a savepoint is not there.
+/// The same on a database that reports a missing savepoint.
 #[tokio::test]
 async fn on_sqlite_dropped_savepoints_leave_the_outer_one_usable() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
@@ -64,7 +64,7 @@ async fn on_sqlite_dropped_savepoints_leave_the_outer_one_usable() -> Result<()>
     Ok(())
 }
 
-/// Nobody knows whether it was undone, and it cannot be undone twice.
+/// Whether the savepoint was undone is unknown, and it cannot be undone twice.
 #[test]
 fn savepoint_rollback_sent_and_dropped_dooms_the_transaction() {
     let world = World::new(1);
@@ -82,7 +82,7 @@ fn savepoint_rollback_sent_and_dropped_dooms_the_transaction() {
     world.is_whole();
 }
 
-/// Nothing has been sent yet, so that it can be undone by whoever comes next.
+/// Nothing has been sent yet, so the next call can undo it.
 #[test]
 fn savepoint_rollback_dropped_before_it_was_sent_dooms_nothing() {
     let world = World::new(1);

@@ -114,7 +114,7 @@ fn session_change_by_a_streams_sql_stays_with_the_coroutine() {
 
 /// SQLite runs this when it prepares it: the next user could not write.
 #[tokio::test]
-async fn pragma_that_is_only_prepared_reaches_nobody_else() -> Result<()> {
+async fn pragma_that_is_only_prepared_reaches_no_other_task() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let dsn = format!("sqlite:{}", folder.path().join("pragma.db").display());
     let db = Db::builder(&dsn).max(1).open().await?;

@@ -35,7 +35,7 @@ fn outside_of_coroutines_a_stream_cannot_begin_a_transaction() {
 /// An open stream was taken for a call with a limit of its own: the transaction lasted for as long
 /// as nobody read it, and longer.
 #[test]
-fn a_stream_that_is_read_after_the_transactions_time_says_so() {
+fn a_stream_read_after_the_time_limit_names_the_limit() {
     let hour = Duration::from_secs(3600);
     let world = World::with(|builder| builder.max(1).max_transaction_age(Duration::from_secs(1)));
     let db = &world.db;
@@ -53,7 +53,7 @@ fn a_stream_that_is_read_after_the_transactions_time_says_so() {
 
 /// The same for who uses the transaction while the stream is still open.
 #[test]
-fn expired_transaction_used_with_an_open_stream_says_so() {
+fn expired_transaction_with_a_stream_names_the_limit() {
     let hour = Duration::from_secs(3600);
     let world = World::with(|builder| builder.max(1).max_transaction_age(Duration::from_secs(1)));
     let db = &world.db;

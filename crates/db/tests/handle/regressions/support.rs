@@ -1,5 +1,4 @@
-//! What the tests have in common: a fake database on a runtime that stands still until it is told
-//! to go on.
+//! What the tests share: a fake database on a runtime that the test moves by hand.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -35,7 +34,7 @@ impl Deref for World {
 }
 
 impl World {
-    /// With at most so many connections.
+    /// A world with at most `max` connections.
     pub(crate) fn new(max: usize) -> Self {
         World::with(|builder| builder.max(max))
     }
@@ -63,7 +62,7 @@ impl World {
         world
     }
 
-    /// Runs a future to its end. One that nobody will ever wake is a failure.
+    /// Runs a future to its end. A future that is never woken fails the test.
     #[track_caller]
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.finish(future)
@@ -80,14 +79,14 @@ impl World {
         self.runtime.spawn(Box::pin(task));
     }
 
-    /// Lets so much time pass, and everybody else run.
+    /// Advances the clock and runs the other tasks.
     pub(crate) async fn pass(&self, time: Duration) {
         let outside = async { self.runtime.advance(time) };
         cenote::detached(outside).await;
         yield_now().await;
     }
 
-    /// What is in the table, and committed.
+    /// Returns the committed rows of the table.
     pub(crate) fn committed(&self) -> Vec<i64> {
         let rows = self.rows("t").into_iter();
         rows.map(|row| match row.as_slice() {
@@ -97,7 +96,7 @@ impl World {
         .collect()
     }
 
-    /// Nothing is in use or open any more.
+    /// Checks that no connection is in use and no transaction is open.
     #[track_caller]
     pub(crate) fn is_whole(&self) {
         self.runtime.run();
@@ -113,7 +112,7 @@ impl World {
         log.iter().filter(|line| line.contains(pattern)).count()
     }
 
-    /// Where in the log a line stands.
+    /// Returns the position of a line in the log.
     #[track_caller]
     pub(crate) fn place_of(&self, line: &str) -> usize {
         let log = self.log();
@@ -122,12 +121,11 @@ impl World {
     }
 }
 
-/// Polls a call until nothing but somebody else can let it go on, and the others have done
-/// what they can.
+/// Polls a call until it waits for another task, and the other tasks have run as far as they can.
 ///
 /// # Panics
 ///
-/// If it comes to its end.
+/// If the call ends.
 pub(crate) async fn stuck<F: Future>(call: &mut Hand<F>) {
     loop {
         call.waits();
@@ -138,14 +136,14 @@ pub(crate) async fn stuck<F: Future>(call: &mut Hand<F>) {
     }
 }
 
-/// Starts a call that will be stuck.
+/// Starts a call that has to wait.
 pub(crate) async fn started<F: Future>(call: F) -> Hand<F> {
     let mut call = Hand::new(call);
     stuck(&mut call).await;
     call
 }
 
-/// Starts a call that will be stuck, and drops it there.
+/// Starts a call that has to wait, and drops it.
 pub(crate) async fn dropped<F: Future>(call: F) {
     drop(started(call).await);
 }
@@ -170,7 +168,7 @@ pub(crate) fn kind<T>(done: Result<T>) -> Kind {
     }
 }
 
-/// To leave a transaction with.
+/// An error to leave a transaction with.
 pub(crate) fn no<T>() -> Result<T> {
     Err(Error::other("no"))
 }

@@ -101,7 +101,7 @@ fn transaction_rolls_back_at_coroutine_end_despite_a_slow_call() {
         world.spawn(async move {
             let done = tx.exec(ONE, ()).await;
             told.store(done.is_ok(), Ordering::SeqCst);
-            // Whoever holds the dead guard must not hold the place with it.
+            // The holder of the dead guard must not occupy a place in the pool.
             std::future::pending::<()>().await;
             drop(tx);
         });

@@ -58,7 +58,8 @@ fn statements(dialect: &Dialect) -> &'static [&'static str] {
             "UPDATE pg_catalog . \"pg_settings\" SET setting = 1",
             "DO $$BEGIN;END$$",
             "CALL p ( )",
-            "COPY t TO STDOUT",
+            "COPY pg_temp . t FROM STDIN",
+            "COPY ( SELECT set_config ( 'a.b' , 'c' , false ) ) TO STDOUT",
             "SET LOCAL search_path = 'pg_temp'",
             "SET LOCAL seed = 0.5",
         ]
@@ -249,7 +250,7 @@ fn nothing(dialect: &Dialect, choices: &mut Choices<'_>) -> String {
 }
 
 thread_local! {
-    static DEEDS: RefCell<Deeds> = const { RefCell::new(Deeds { session: None, transaction: None }) };
+    static EFFECTS: RefCell<Effects> = const { RefCell::new(Effects { session: None, transaction: None }) };
     static SQLITE: rusqlite::Connection = {
         let mut connection = rusqlite::Connection::open_in_memory().expect("it needs nothing");
         let tables = "CREATE TABLE t (a, b, c); CREATE TABLE u (a, b)";
@@ -261,23 +262,23 @@ thread_local! {
 
 /// What SQLite says that a statement does.
 #[derive(Default)]
-struct Deeds {
+struct Effects {
     session: Option<String>,
     transaction: Option<String>,
 }
 
 fn note(context: AuthContext<'_>) -> Authorization {
     let action = context.action;
-    DEEDS.with_borrow_mut(|deeds| match action {
+    EFFECTS.with_borrow_mut(|effects| match action {
         AuthAction::Attach { .. }
         | AuthAction::Detach { .. }
         | AuthAction::Pragma { .. }
         | AuthAction::CreateTempIndex { .. }
         | AuthAction::CreateTempTable { .. }
         | AuthAction::CreateTempTrigger { .. }
-        | AuthAction::CreateTempView { .. } => deeds.session = Some(format!("{action:?}")),
+        | AuthAction::CreateTempView { .. } => effects.session = Some(format!("{action:?}")),
         AuthAction::Transaction { .. } | AuthAction::Savepoint { .. } => {
-            deeds.transaction = Some(format!("{action:?}"));
+            effects.transaction = Some(format!("{action:?}"));
         }
         _ => {}
     });
@@ -292,19 +293,19 @@ fn sqlite_agrees(sql: &str) {
         Ok(scanned) if !sql.contains('\0') => scanned,
         _ => return,
     };
-    DEEDS.take();
+    EFFECTS.take();
     let is_understood = SQLITE.with(|connection| connection.prepare(&scanned.sql).is_ok());
-    let deeds = DEEDS.take();
+    let effects = EFFECTS.take();
     if !is_understood || scanned.class.statements != Statements::One {
         return;
     }
-    if let Some(deed) = deeds.session {
-        assert!(scanned.class.touches_session, "{sql:?}: {deed}");
+    if let Some(effect) = effects.session {
+        assert!(scanned.class.touches_session, "{sql:?}: {effect}");
     }
-    if let Some(deed) = deeds.transaction {
+    if let Some(effect) = effects.transaction {
         assert!(
             scanned.class.contains_transaction_control,
-            "{sql:?}: {deed}"
+            "{sql:?}: {effect}"
         );
     }
 }

@@ -10,7 +10,7 @@ use crate::servers::{free_port, session_id, soon};
 
 /// D-core-016, D-core-017a, D-core-017b, D-core-029a, D-core-029c
 #[tokio::test]
-async fn a_refused_statement_tells_sqlstate_native_code_and_message() {
+async fn an_error_has_sqlstate_native_code_and_message() {
     let db = shop(3).await;
     cenote::scope(async {
         let error = db.exec("DELETE FROM missing", ()).await.unwrap_err();

@@ -34,7 +34,7 @@ async fn unpooled_handle_has_no_pool_and_one_connection() -> Result<()> {
 
 /// D-core-018a, D-core-018b
 #[tokio::test]
-async fn wrong_credentials_are_told_by_the_first_query() {
+async fn wrong_credentials_fail_the_first_query() {
     let db = Db::builder(&dsn())
         .password("wrong")
         .max(2)

@@ -87,7 +87,7 @@ async fn rows_are_read_by_name_by_position_as_structs_and_as_pairs() -> Result<(
 
 /// D-core-014, D-core-015: the id is in the result of the insert, so nobody has to ask later.
 #[tokio::test]
-async fn every_insert_tells_its_id_and_nothing_else_does() -> Result<()> {
+async fn only_inserts_return_an_id() -> Result<()> {
     let db = shop(3).await;
     cenote::scope(async {
         let statement = db.prepare("INSERT INTO t (n) VALUES (?)").await?;

@@ -50,7 +50,7 @@ async fn a_transaction_begun_by_raw_sql_pins_its_connection() -> Result<()> {
 
 /// D-core-025b
 #[tokio::test]
-async fn nobody_inherits_a_raw_transaction_or_sees_its_rows() -> Result<()> {
+async fn a_raw_transaction_reaches_no_other_task() -> Result<()> {
     let db = shop(1).await;
     for begin in [
         "BEGIN",
@@ -93,7 +93,7 @@ async fn raw_transactions_and_session_state_need_a_coroutine() {
 
 /// D-core-026a, D-core-026b, D-core-026c, D-core-026d, D-core-026e, D-core-026f
 #[tokio::test]
-async fn session_changes_are_visible_to_their_task_and_nobody_later() -> Result<()> {
+async fn session_changes_are_visible_to_their_task_only() -> Result<()> {
     let db = shop(1).await;
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await?;
     let inner = db.clone();
@@ -193,7 +193,7 @@ async fn session_state_is_seen_through_every_disguise() -> Result<()> {
 
 /// What leaves the session alone costs no reset: the statements that are kept stay.
 #[tokio::test]
-async fn a_session_that_nobody_touched_is_not_reset() -> Result<()> {
+async fn an_unchanged_session_is_not_reset() -> Result<()> {
     let db = shop(1).await;
     for n in 1..=3 {
         insert(&db, n).await?;

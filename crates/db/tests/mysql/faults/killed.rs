@@ -14,7 +14,7 @@ use crate::servers::{
 };
 
 #[tokio::test]
-async fn one_that_is_killed_in_a_stream_fails_it_as_a_lost_connection() {
+async fn session_killed_in_a_stream_is_a_lost_connection() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(2).open().await.unwrap();
     let sql = "SELECT CONNECTION_ID() AS id, REPEAT('x', 1000) \

@@ -12,34 +12,34 @@ use tokio::task::AbortHandle;
 
 use crate::servers::{assert_whole, dsn_at, own_tables_at, port};
 
-/// A way to the server on which the numbers of statements can be spoilt.
+/// A proxy to the server that replaces the numbers of statements.
 struct Spoiler {
     port: u16,
-    plan: Arc<Plan>,
+    faults: Arc<Faults>,
     accepting: AbortHandle,
 }
 
-struct Plan {
-    /// So many of the next executions are of a statement that nobody has prepared.
+struct Faults {
+    /// How many of the next executions name an unknown statement.
     spoil: AtomicUsize,
-    /// The number of the error that comes of it.
+    /// The code of the resulting error.
     code: AtomicU16,
 }
 
 const COM_STMT_EXECUTE: u8 = 0x17;
 const ERR: u8 = 0xff;
-/// What the server says to that.
+/// The server's error code for that.
 const UNKNOWN_STATEMENT: u16 = 1243;
 
 impl Spoiler {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap().port();
-        let plan = Arc::new(Plan {
+        let faults = Arc::new(Faults {
             spoil: AtomicUsize::new(0),
             code: AtomicU16::new(UNKNOWN_STATEMENT),
         });
-        let shared = Arc::clone(&plan);
+        let shared = Arc::clone(&faults);
         let accepting = spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(("127.0.0.1", port())).await.unwrap();
@@ -56,7 +56,7 @@ impl Spoiler {
         });
         Spoiler {
             port: at,
-            plan,
+            faults,
             accepting,
         }
     }
@@ -66,16 +66,16 @@ impl Spoiler {
     }
 
     fn spoil_so_many(&self, times: usize, code: u16) {
-        self.plan.code.store(code, Ordering::SeqCst);
-        self.plan.spoil.store(times, Ordering::SeqCst);
+        self.faults.code.store(code, Ordering::SeqCst);
+        self.faults.spoil.store(times, Ordering::SeqCst);
     }
 
     fn has_spoilt(&self) -> bool {
-        self.plan.spoil.load(Ordering::SeqCst) == 0
+        self.faults.spoil.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Plan {
+impl Faults {
     fn spoil(&self, request: &mut [u8]) {
         let less = |left: usize| left.checked_sub(1);
         if request.first() == Some(&COM_STMT_EXECUTE)

@@ -162,7 +162,7 @@ async fn h16_a_transaction_in_a_misread_charset_fails() {
 }
 
 #[tokio::test]
-async fn h16_a_connection_is_not_set_up_in_such_a_charset() {
+async fn h16_a_connection_in_an_unsafe_charset_is_refused() {
     for (variable, charset) in [
         ("character_set_client", "gbk"),
         ("character_set_client", "latin1"),

@@ -63,7 +63,7 @@ fn greeting(plugin: &str) -> Vec<u8> {
 
 const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
-/// A server that says these packets one after the other, each as an answer but the first; gives what it was told.
+/// A server that sends these packets, each but the first as an answer. Returns its port and what it received.
 async fn scripted(says: Vec<Vec<u8>>) -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -93,7 +93,7 @@ fn dsn(host: &str, port: u16, more: &str) -> String {
 
 #[tokio::test]
 async fn h33_an_unchecked_server_far_away_gets_no_password() {
-    // An address that is nobody's: nothing is sent there.
+    // An address without a host: nothing is sent there.
     for sslmode in [
         "",
         ";sslmode=disable",
@@ -109,7 +109,7 @@ async fn h33_an_unchecked_server_far_away_gets_no_password() {
         assert!(error.message().contains("unverified_login"), "{error}");
         assert!(!error.to_string().contains(PASSWORD), "{error}");
     }
-    // Whoever says so, checks, or has no password is let through to where nobody answers.
+    // With the option, a verified server or no password, the client tries to connect, where no server answers.
     let unreachable = async |dsn: String| {
         let db = Db::builder(&format!("{dsn};connect_timeout=20ms"))
             .open()
@@ -203,7 +203,7 @@ fn empty_row() -> [Vec<u8>; 3] {
     [vec![1], column.to_vec(), vec![]]
 }
 
-/// Leads to the test server, but answers what has GARBAGE in it by itself.
+/// A proxy to the test server that answers texts with GARBAGE itself.
 async fn in_the_middle() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();

@@ -250,7 +250,7 @@ async fn after_an_error_a_savepoint_saves_the_rest() {
     }
 }
 
-/// psqlODBC can be told to roll the whole transaction back at an error, and to go on in a new one.
+/// psqlODBC has an option to roll the whole transaction back at an error and continue in a new one.
 #[tokio::test]
 async fn driver_that_rolls_back_alone_commits_no_half_transaction() {
     let dsn = format!("{};Protocol=7.4-1", postgres_dsn());
@@ -273,7 +273,7 @@ async fn driver_that_rolls_back_alone_commits_no_half_transaction() {
 }
 
 #[tokio::test]
-async fn a_touched_session_is_seen_by_nobody_else() {
+async fn a_changed_session_reaches_no_other_task() {
     let source = postgres(|builder| builder.max(1)).await;
     let db = source.db;
     let zone = "SELECT current_setting('application_name')";

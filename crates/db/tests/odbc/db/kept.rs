@@ -131,7 +131,7 @@ async fn h0b_odbc_a_temporary_table_shadows_while_it_is_there() {
 }
 
 #[tokio::test]
-async fn h0b_odbc_a_type_that_is_made_anew_is_found() {
+async fn h0b_odbc_a_recreated_type_is_found() {
     let dsn = own_schema(&postgres_dsn()).await;
     let open = async || {
         Db::builder(&dsn)

@@ -1,5 +1,6 @@
 //! What `Db` makes of ODBC sources: values, scripts, streams; and what it does where ODBC leaves it in doubt.
 
+mod bulk;
 mod charsets;
 mod doubt;
 mod kept;

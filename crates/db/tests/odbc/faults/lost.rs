@@ -22,7 +22,7 @@ async fn open(max: usize) -> Db {
 }
 
 #[tokio::test]
-async fn one_that_was_ended_while_it_was_idle_costs_one_call_at_most() {
+async fn idle_session_that_was_ended_costs_at_most_one_call() {
     let (admin, db) = (admin().await, open(1).await);
     for _ in 0..3 {
         let ended = session_id(&db).await;
@@ -37,7 +37,7 @@ async fn one_that_was_ended_while_it_was_idle_costs_one_call_at_most() {
 }
 
 #[tokio::test]
-async fn one_that_is_ended_in_a_statement_is_lost_and_replaced() {
+async fn session_ended_in_a_statement_is_lost_and_replaced() {
     let (admin, db) = (admin().await, open(1).await);
     let ended = session_id(&db).await;
     let statement = db.exec("SELECT pg_catalog.pg_sleep(60)", ());
@@ -77,7 +77,7 @@ async fn connection_ended_in_a_transaction_runs_nothing_outside_it() {
 }
 
 #[tokio::test]
-async fn one_that_is_ended_in_a_commit_leaves_its_outcome_unknown() {
+async fn session_ended_in_a_commit_leaves_its_outcome_unknown() {
     let (admin, db) = (admin().await, open(2).await);
     // What is checked at the end of the transaction takes its time.
     db.exec(

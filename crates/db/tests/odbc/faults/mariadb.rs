@@ -70,7 +70,7 @@ async fn what_was_killed_is_a_lost_connection_and_is_replaced() {
 }
 
 #[tokio::test]
-async fn broken_keys_and_deadlocks_are_told_for_what_they_are() {
+async fn broken_keys_and_deadlocks_have_their_error_kinds() {
     let db = open(2).await;
     let twice = db.exec("INSERT INTO t VALUES (1, 0)", ()).await;
     assert!(twice.unwrap_err().is_unique_violation());
@@ -141,7 +141,7 @@ async fn h17_a_dsn_that_reconnects_is_refused() {
     Db::open(&format!("{dsn};AUTO_RECONNECT=0")).await.unwrap();
 }
 
-/// Runs this test again, in a process whose driver is told to reconnect in a file that nobody else reads.
+/// Runs this test again, in a process whose own configuration file makes the driver reconnect.
 #[test]
 fn h17_a_transaction_in_two_sessions_has_no_known_outcome() {
     let home = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use crate::servers::{free_port, refused, soon};
 use crate::sources::{library, postgres_at, postgres_dsn};
 
 #[tokio::test]
-async fn a_wrong_password_is_told_and_not_shown() {
+async fn a_wrong_password_is_reported_and_not_shown() {
     let dsn = postgres_dsn().replace("PWD=cenote-secret", "PWD=hunter2");
     let error = refused(&dsn).await;
     assert_eq!(error.kind(), Kind::Connect, "{error:?}");
@@ -59,7 +59,7 @@ async fn a_server_that_is_not_there_refuses() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_opened_is_told() {
+async fn an_unopenable_file_is_reported() {
     let dsn = crate::sources::sqlite_dsn(Path::new("/no/such/folder/at/all.db"));
     let db = Db::builder(&dsn).max(1).open().await.unwrap();
     // SQLite's ODBC driver opens it when it is needed.

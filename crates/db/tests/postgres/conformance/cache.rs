@@ -65,7 +65,7 @@ async fn kept_statements_belong_to_the_connection_and_outlive_tasks() -> Result<
 
 /// D-pg-055a
 #[tokio::test]
-async fn a_plan_that_went_stale_is_made_anew_and_nobody_notices() -> Result<()> {
+async fn a_stale_plan_is_prepared_again_without_an_error() -> Result<()> {
     let db = shop_with(|builder| builder.max(1)).await;
     insert(&db, 1).await?;
     let all = "SELECT * FROM t";

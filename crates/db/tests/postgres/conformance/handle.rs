@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Db, Kind, Result};
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 use tokio::sync::Barrier;
 
 use super::{counts, insert, numbers, shop};
-use crate::servers::network::{dsn_through, network};
+use crate::servers::network::{dsn_through, proxy_with};
 use crate::servers::{dsn, is_gone, quiet, session_id, soon, until};
 
 /// D-pg-016, D-pg-026a, D-pg-026b, D-pg-s007
@@ -38,7 +38,7 @@ async fn an_error_is_seen_by_its_own_task_and_by_no_other() -> Result<()> {
 
 /// D-pg-017
 #[tokio::test]
-async fn wrong_credentials_are_told_by_the_first_query() {
+async fn wrong_credentials_fail_the_first_query() {
     let db = Db::builder(&dsn())
         .user("nobody")
         .password("wrong")
@@ -142,7 +142,7 @@ async fn twelve_connections_at_once_all_come_back() -> Result<()> {
 /// D-pg-023a, D-pg-023b, D-pg-023c
 #[tokio::test]
 async fn healthy_connections_survive_checks_and_the_handle_may_drop() -> Result<()> {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = Db::builder(&dsn_through(&proxy))
         .min(2)
         .max(5)

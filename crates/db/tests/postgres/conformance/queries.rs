@@ -94,7 +94,7 @@ async fn concurrent_statements_take_parameters_by_name_and_position() -> Result<
 
 /// D-pg-s005
 #[tokio::test]
-async fn exec_tells_the_affected_rows_and_returning_gives_the_new_ids() -> Result<()> {
+async fn exec_returns_affected_rows_and_returning_the_new_ids() -> Result<()> {
     let db = shop(2).await;
     let one = insert(&db, 1).await?;
     assert_eq!((one.rows_affected, one.last_insert_id), (1, None));

@@ -139,7 +139,7 @@ async fn the_root_certificate_of_the_home_directory_is_used() {
 async fn the_certificates_of_the_operating_system_can_be_trusted() {
     const TEST: &str = "the_certificates_of_the_operating_system_can_be_trusted";
     if !is_inside(TEST) {
-        // Where they are is told in the way in which it is told to other programs.
+        // The variable that names the certificates for other programs, too.
         run_again(TEST, &[("SSL_CERT_FILE", &tls_file("ca.crt"))]);
         return run_again(TEST, &[("SSL_CERT_FILE", &tls_file("stranger.crt"))]);
     }

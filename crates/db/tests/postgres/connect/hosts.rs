@@ -1,12 +1,12 @@
 //! Several servers.
 
 use cenote::{Db, Kind};
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 
-use crate::servers::network::{dsn_through, network};
+use crate::servers::network::{dsn_through, proxy_with};
 use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{
-    WHO, assert_whole, free_port, port, refused, second_port, soon, standby_port, told,
+    WHO, assert_whole, free_port, port, refused, required_variable, second_port, soon, standby_port,
 };
 
 /// A DSN of servers of this machine, tried in this order.
@@ -67,7 +67,7 @@ async fn the_kind_of_server_that_is_wanted_is_found() {
 }
 
 #[tokio::test]
-async fn when_none_is_right_the_error_tells_what_each_said() {
+async fn without_a_suitable_host_the_error_lists_every_answer() {
     let nobody = free_port();
     let wanted = "target_session_attrs=read-write";
     let error = refused(&servers(&[nobody, second_port(), standby_port()], wanted)).await;
@@ -126,7 +126,7 @@ async fn silent_server_does_not_use_up_the_time_of_the_next_one() {
             port()
         );
     }
-    // Unless told otherwise, one of several has three seconds.
+    // By default each of several servers has three seconds.
     let dsn = servers(&[silent.port(), port()], "sslmode=disable");
     assert_eq!(reached(&dsn).await, port());
 }
@@ -144,7 +144,7 @@ async fn all_servers_being_silent_is_a_timeout_that_names_them() {
 #[tokio::test]
 async fn a_server_that_reports_nothing_is_asked_for_its_kind() {
     // PgBouncer does not report what the servers behind it do.
-    let pgbouncer = told("CENOTE_TEST_POSTGRES_PGBOUNCER");
+    let pgbouncer = required_variable("CENOTE_TEST_POSTGRES_PGBOUNCER");
     for (wanted, fits) in [
         ("read-write", true),
         ("primary", true),
@@ -162,7 +162,7 @@ async fn a_server_that_reports_nothing_is_asked_for_its_kind() {
 #[tokio::test]
 async fn every_address_of_a_name_is_tried() {
     // `localhost` has two of them on most machines, and this server listens on only one.
-    let only_v4 = network(Weather::fair()).await;
+    let only_v4 = proxy_with(Network::ideal()).await;
     let dsn = dsn_through(&only_v4).replace("host=127.0.0.1", "host=localhost");
     let db = Db::builder(&dsn).max(2).open().await.unwrap();
     assert_whole(&db).await;

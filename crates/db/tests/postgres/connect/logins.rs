@@ -204,7 +204,7 @@ async fn setting_refused_by_the_server_is_reported_with_its_sqlstate() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_told_with_their_sqlstate() {
+async fn too_many_connections_are_reported_with_their_sqlstate() {
     let database = unique("crowded");
     let admin = Db::open(&dsn()).await.unwrap();
     for sql in [
@@ -266,7 +266,7 @@ async fn h33_only_required_kinds_of_login_are_answered() {
     assert_eq!(wrong.unwrap_err().kind(), Kind::Config);
 }
 
-/// Whoever answers in the server's place is sent nothing of the password.
+/// An impostor is sent nothing that is derived from the password.
 #[tokio::test]
 async fn h33_a_server_that_asks_otherwise_is_sent_no_password() {
     let clear: &[u8] = &3_i32.to_be_bytes();

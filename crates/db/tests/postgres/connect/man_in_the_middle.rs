@@ -1,4 +1,4 @@
-//! Somebody between client and server who speaks TLS with both.
+//! A man in the middle, with TLS to the client and to the server.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ async fn hand_on(mut encrypted: TlsStream<TcpStream>) {
 }
 
 #[tokio::test]
-async fn channel_binding_tells_that_somebody_is_in_the_middle() {
+async fn channel_binding_detects_a_man_in_the_middle() {
     // He takes TLS off, and the offer of channel binding with it: the server, which is
     // spoken to in the clear, makes none. What is left is the client's word that it could have.
     let middle = Scripted::new(|mut client: Client| async move {

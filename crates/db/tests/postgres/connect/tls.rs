@@ -1,9 +1,9 @@
 //! TLS, by libpq's words.
 
 use cenote::{Db, Error, Kind};
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 
-use crate::servers::network::{dsn_through, network};
+use crate::servers::network::{dsn_through, proxy_with};
 use crate::servers::own::OwnServer;
 use crate::servers::scripted::{Client, Scripted};
 use crate::servers::{
@@ -233,7 +233,7 @@ async fn invalid_answer_to_the_tls_request_is_an_error() {
 }
 
 #[tokio::test]
-async fn channel_binding_can_be_asked_for_where_it_can_be_had() {
+async fn required_channel_binding_needs_tls_and_scram() {
     let bound = "sslmode=require;channel_binding=require";
     assert!(is_encrypted(&dsn_with(bound)).await.unwrap());
     // This one's certificate is signed with SHA-384, and so that is the hash.
@@ -257,7 +257,7 @@ async fn channel_binding_can_be_asked_for_where_it_can_be_had() {
 
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_through_tls_as_well() {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let dsn = dsn_through(&proxy).replace("sslmode=disable", "sslmode=require");
     let db = Db::builder(&dsn).max(1).open().await.unwrap();
     let admin = Db::open(&dsn_with("")).await.unwrap();
@@ -283,7 +283,7 @@ async fn much_goes_through_tls_in_both_directions_at_once() {
     db.exec("CREATE TABLE t (id int8, filler text)", ())
         .await
         .unwrap();
-    // Many times what fits into the buffers between the two: whoever only wrote, or only read,
+    // Many times the size of the buffers between the two: a client that only writes or only reads
     // would wait for ever.
     let filler = "x".repeat(20_000);
     let rows: Vec<_> = (0..1_000_i64).map(|id| (id, &*filler)).collect();

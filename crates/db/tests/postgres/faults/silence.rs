@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cenote::{Db, Error, Kind};
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 
-use crate::servers::network::{dsn_through, network, silent};
+use crate::servers::network::{dsn_through, proxy_with, silent};
 use crate::servers::own::send;
 use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{
@@ -55,7 +55,7 @@ async fn server_that_stops_inside_a_message_is_given_up_in_time() {
 
 #[tokio::test]
 async fn call_dropped_in_a_silent_network_is_given_up_in_time() {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = Db::builder(&dsn_through(&proxy))
         .max(2)
         .cleanup_timeout(CLEANUP)
@@ -76,7 +76,7 @@ async fn call_dropped_in_a_silent_network_is_given_up_in_time() {
 
 #[tokio::test]
 async fn commit_into_a_silent_network_can_be_given_up() {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = own_tables_at(&dsn_through(&proxy), |builder| {
         builder.max(1).cleanup_timeout(CLEANUP)
     })
@@ -145,7 +145,7 @@ async fn statement_past_its_limit_is_cancelled_on_a_kept_connection() {
 
 #[tokio::test]
 async fn a_commit_past_the_statement_limit_is_given_up_as_unknown() {
-    let proxy = network(Weather::fair()).await;
+    let proxy = proxy_with(Network::ideal()).await;
     let db = own_tables_at(&dsn_through(&proxy), |builder| {
         builder
             .max(1)

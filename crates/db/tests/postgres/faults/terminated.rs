@@ -24,7 +24,7 @@ async fn backend_ended_in_a_stream_fails_it_with_the_servers_message() {
 }
 
 #[tokio::test]
-async fn one_that_is_ended_during_a_commit_leaves_an_unknown_outcome() {
+async fn session_ended_during_a_commit_leaves_an_unknown_outcome() {
     let admin = admin().await;
     let db = own_tables(|builder| builder.max(2)).await;
     // A trigger that is put off to the commit, and takes long there.

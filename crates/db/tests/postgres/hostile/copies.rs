@@ -100,7 +100,7 @@ async fn a_copy_as_a_stream_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_copy_as_a_stream_that_nobody_reads_is_ended() {
+async fn an_unread_copy_stream_is_ended() {
     for sql in [IN, OUT] {
         let mut client = client().await;
         let started = client.connection.start_stream(Request::new(sql, &[]));

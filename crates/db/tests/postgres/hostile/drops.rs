@@ -4,12 +4,12 @@ use cenote::driver::{Begin, CommitOutcome, Param, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
 use crate::servers::client::{Client, own_schema, value};
-use crate::servers::network::{choppy, dsn_through, narrow, network};
+use crate::servers::network::{choppy, dsn_through, narrow, proxy_with};
 use crate::servers::soon;
 
 #[tokio::test]
 async fn transaction_whose_first_statement_is_dropped_leaves_nothing() {
-    let proxy = network(choppy(7)).await;
+    let proxy = proxy_with(choppy(7)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int, name text)").await;
     let sql = "INSERT INTO t VALUES ($1, $2) RETURNING n";
@@ -32,8 +32,8 @@ async fn transaction_whose_first_statement_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_dropped_call_would_have_given_reaches_nobody() {
-    let proxy = network(choppy(50)).await;
+async fn rows_of_a_dropped_call_reach_no_other_call() {
+    let proxy = proxy_with(choppy(50)).await;
     let mut client = Client::open(&dsn_through(&proxy)).await;
     let wrong = [
         "SELECT 1 / ($1::int - $1::int)",
@@ -60,7 +60,7 @@ async fn what_a_dropped_call_would_have_given_reaches_nobody() {
 
 #[tokio::test]
 async fn dropped_commit_is_done_or_not_and_the_status_is_known() {
-    let proxy = network(choppy(3)).await;
+    let proxy = proxy_with(choppy(3)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     for polls in 0..12 {
@@ -86,7 +86,7 @@ async fn dropped_commit_is_done_or_not_and_the_status_is_known() {
 /// commit what it has at the Sync that ends the batch.
 #[tokio::test]
 async fn large_batch_dropped_while_sending_is_done_or_not() {
-    let proxy = network(narrow(8_000_000)).await;
+    let proxy = proxy_with(narrow(8_000_000)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     let sets: Vec<Vec<Param<'_>>> = (0..200)

@@ -55,7 +55,7 @@ async fn an_execute_gives_the_rows_of_the_statement_that_there_is() {
 }
 
 #[tokio::test]
-async fn a_procedure_that_was_made_anew_gives_what_it_gives_now() {
+async fn a_recreated_procedure_returns_its_new_result() {
     let mut client = Client::in_own_schema().await;
     for (kind, given, expected) in [
         ("int", "7", Value::Int(7)),
@@ -131,7 +131,7 @@ async fn a_cache_of_any_size_gives_the_same() {
 }
 
 #[tokio::test]
-async fn a_table_that_was_made_anew_is_read_as_it_is_now() {
+async fn a_recreated_table_is_read_with_its_new_columns() {
     let mut client = Client::in_own_schema().await;
     let by_value = "SELECT a FROM t WHERE a = $1";
     for (kind, given, expected) in [
@@ -194,7 +194,7 @@ async fn a_failed_transaction_costs_no_kept_statement() {
 }
 
 #[tokio::test]
-async fn a_function_that_was_made_anew_gives_what_it_gives_now() {
+async fn a_recreated_function_returns_its_new_result() {
     let mut client = Client::in_own_schema().await;
     for (kind, given, expected) in [
         ("int", "7", Value::Int(7)),

@@ -4,11 +4,11 @@ use cenote::Db;
 use cenote::postgres::param;
 use tokio::task::JoinSet;
 
-use crate::servers::{soon, told};
+use crate::servers::{required_variable, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn native_parameters_never_run_another_clients_statement() {
-    let dsn = told("CENOTE_TEST_POSTGRES_PGBOUNCER");
+    let dsn = required_variable("CENOTE_TEST_POSTGRES_PGBOUNCER");
     let db = Db::builder(&dsn)
         .statement_cache(0)
         .max(12)

@@ -7,14 +7,14 @@ use cenote::driver::{CommitOutcome, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
 use crate::servers::client::{Client, own_schema, value};
-use crate::servers::network::{choppy, dsn_through, network};
+use crate::servers::network::{choppy, dsn_through, proxy_with};
 use crate::servers::soon;
 
 const ROWS: &str = "SELECT n, repeat('x', 20) FROM generate_series(1, 3000) AS s (n)";
 
 #[tokio::test]
 async fn stream_in_a_transaction_can_be_left_at_any_poll() {
-    let proxy = network(choppy(900)).await;
+    let proxy = proxy_with(choppy(900)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     for polls in 0..14 {
@@ -49,7 +49,7 @@ async fn stream_in_a_transaction_can_be_left_at_any_poll() {
 
 #[tokio::test]
 async fn a_stream_that_is_read_in_pieces_has_every_row_once() {
-    let proxy = network(choppy(333)).await;
+    let proxy = proxy_with(choppy(333)).await;
     let mut client = Client::open(&dsn_through(&proxy)).await;
     for in_transaction in [false, true] {
         if in_transaction {
@@ -81,7 +81,7 @@ async fn a_stream_that_is_read_in_pieces_has_every_row_once() {
 }
 
 #[tokio::test]
-async fn a_flood_of_notices_drowns_nobody() {
+async fn a_flood_of_notices_can_be_dropped_and_settled() {
     let mut client = Client::new().await;
     let flood = "DO $$ BEGIN FOR n IN 1..50000 LOOP RAISE NOTICE 'n %', n; END LOOP; END $$";
     for polls in [1, 3, usize::MAX] {

@@ -1,15 +1,15 @@
-//! SQL that stops half-way, so that a test can look at what goes on meanwhile.
+//! SQL that stops half-way, so that a test can act meanwhile.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use cenote::sqlite::Sqlite;
 use tokio::sync::Notify;
 
-/// Never ends by itself, and can be interrupted. Tells when it has begun.
+/// Runs until it is interrupted. Signals that it has begun.
 pub(crate) const ENDLESS: &str = "WITH RECURSIVE up (n) AS (SELECT begun() UNION ALL SELECT n + 1 \
                                   FROM up) SELECT max(n) FROM up";
 
-/// Tells when it has begun, and goes on when the gate is opened.
+/// Signals that it has begun, and continues when the gate opens.
 pub(crate) const GATED: &str = "SELECT gate()";
 
 /// The test's end of the functions `begun` and `gate`.
@@ -55,7 +55,7 @@ impl Gate {
         *passes -= 1;
     }
 
-    /// A statement has reached one of the functions.
+    /// Waits until a statement has reached one of the functions.
     pub(crate) async fn begun(&self) {
         super::soon("a statement begins", self.shared.begun.notified()).await;
     }

@@ -1,5 +1,4 @@
-//! What the tests have in common: a small database, questions about it, and waiting without
-//! sleeping.
+//! What the tests share: a small database, queries on it, and waiting without sleeping.
 
 #![allow(dead_code)] // Not every module asks for everything.
 
@@ -25,14 +24,14 @@ pub(crate) use gate::{ENDLESS, GATED, Gate};
 pub(crate) use plain::{block_on_plain_thread, run_in};
 pub(crate) use probe::{Fault, Probe, Step, Wire};
 
-/// A folder with a database file in it, which is gone when this is.
-pub(crate) struct Place {
+/// A folder with a database file, deleted on drop.
+pub(crate) struct TestDatabase {
     folder: TempDir,
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn new() -> Self {
-        Place {
+        TestDatabase {
             folder: tempfile::tempdir().expect("a folder for temporary files"),
         }
     }
@@ -70,7 +69,7 @@ pub(crate) fn numbered(builder: Builder) -> Builder {
 /// An open database with the table `t (id, n)`.
 pub(crate) struct Shop {
     pub(crate) db: Db,
-    pub(crate) place: Place,
+    pub(crate) database: TestDatabase,
 }
 
 impl Deref for Shop {
@@ -82,36 +81,36 @@ impl Deref for Shop {
 }
 
 impl Shop {
-    pub(crate) async fn open(place: Place, builder: Builder) -> Self {
-        // With another handle, so that this one has opened nothing yet.
-        let maker = Db::open(&place.dsn()).await.expect("it opens");
+    pub(crate) async fn open(database: TestDatabase, builder: Builder) -> Self {
+        // By another handle, so that the shop's own has no connection yet.
+        let maker = Db::open(&database.dsn()).await.expect("it opens");
         let create = "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, n INTEGER)";
         maker.exec(create, ()).await.expect("a table is made");
         maker.close().await.expect("it closes");
         let db = builder.open().await.expect("it opens");
-        Shop { db, place }
+        Shop { db, database }
     }
 }
 
-/// A shop with at most so many connections.
+/// Opens a shop with at most `max` connections.
 pub(crate) async fn shop(max: usize) -> Shop {
     shop_with(|builder| builder.max(max)).await
 }
 
 pub(crate) async fn shop_with(describe: impl FnOnce(Builder) -> Builder) -> Shop {
-    let place = Place::new();
-    let builder = describe(place.builder());
-    Shop::open(place, builder).await
+    let database = TestDatabase::new();
+    let builder = describe(database.builder());
+    Shop::open(database, builder).await
 }
 
 /// A shop whose connections can be watched and disturbed.
 pub(crate) async fn watched_shop(
     describe: impl FnOnce(Builder) -> Builder,
 ) -> (Shop, std::sync::Arc<Wire>) {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let (driver, wire) = Probe::new(Sqlite::new());
-    let builder = describe(place.builder_with(driver));
-    (Shop::open(place, builder).await, wire)
+    let builder = describe(database.builder_with(driver));
+    (Shop::open(database, builder).await, wire)
 }
 
 /// A shop whose time is moved by hand.
@@ -124,10 +123,10 @@ pub(crate) async fn timed_shop(describe: impl FnOnce(Builder) -> Builder) -> (Sh
 
 /// A shop whose SQL can stop and be watched: see [`Gate`].
 pub(crate) async fn gated_shop(describe: impl FnOnce(Builder) -> Builder) -> (Shop, Gate) {
-    let place = Place::new();
+    let database = TestDatabase::new();
     let (driver, gate) = Gate::add_to(Sqlite::new());
-    let builder = describe(place.builder_with(driver));
-    (Shop::open(place, builder).await, gate)
+    let builder = describe(database.builder_with(driver));
+    (Shop::open(database, builder).await, gate)
 }
 
 pub(crate) async fn insert(db: &Db, n: i64) -> Result<Outcome> {
@@ -152,7 +151,7 @@ pub(crate) async fn connection_id(db: &Db) -> Result<i64> {
     db.query_as_one(WHO, ()).await
 }
 
-/// Lets others run until this is so.
+/// Yields until the condition is true.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -163,14 +162,14 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(waited.is_ok(), "it never came about: {what}");
 }
 
-/// Waits until so many connections were replaced.
+/// Waits until this many connections were replaced.
 pub(crate) async fn replaced(db: &Db, connections: u64) {
     let pool = db.pool().expect("it has a pool");
     let gone = || pool.counters().destroyed_for(DestroyReason::Replaced);
     until("connections are replaced", || gone() >= connections).await;
 }
 
-/// Lets others run until no connection is in use or being made.
+/// Yields until no connection is in use or being created.
 pub(crate) async fn quiet(db: &Db) {
     until("all connections are back", || {
         let status = db.status();

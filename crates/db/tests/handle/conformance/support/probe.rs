@@ -1,4 +1,4 @@
-//! SQLite behind a wire that can be watched, slowed down, held and cut.
+//! A driver around SQLite whose calls the test can watch, slow down, hold and fail.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use cenote::sqlite::{Sqlite, SqliteConnection};
 use cenote::{Error, Kind, Result};
 use tokio::sync::Notify;
 
-/// What a driver is asked to do.
+/// A call of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Connect,
@@ -30,10 +30,10 @@ pub(crate) enum Step {
     Other,
 }
 
-/// What goes wrong with a step.
+/// What goes wrong with a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The connection is lost before the database has seen anything, and it is known.
+    /// The connection is lost before the call is sent, and the driver knows that.
     NeverSent,
     /// The connection is lost before the database has seen anything.
     LostBefore,
@@ -41,9 +41,9 @@ pub(crate) enum Fault {
     LostAfter,
     /// The database answers a commit with a rollback.
     RolledBack,
-    /// The database says no.
+    /// The database refuses the call.
     Refused(Error),
-    /// It waits until it is notified.
+    /// The call waits until it is notified.
     Held {
         reached: Arc<Notify>,
         go_on: Arc<Notify>,
@@ -59,7 +59,7 @@ pub(crate) struct Wire {
     generation: AtomicU64,
     /// Of which generation those are that there are.
     there: Mutex<Vec<u64>>,
-    /// How often every call lets others run before it does anything.
+    /// How often every call yields before it runs.
     latency: AtomicUsize,
     opened: AtomicUsize,
     gone: AtomicUsize,
@@ -67,13 +67,13 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The next such step goes wrong.
+    /// Makes the next call of this kind fail.
     pub(crate) fn next(&self, step: Step, fault: Fault) {
         lock(&self.faults).push((step, fault));
     }
 
-    /// The next such step waits: gives what tells that it has been reached, and what lets
-    /// it go on.
+    /// Holds the next call of this kind. Returns what is notified when the call is reached, and what releases
+    /// it.
     pub(crate) fn hold(&self, step: Step) -> (Arc<Notify>, Arc<Notify>) {
         let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let fault = Fault::Held {
@@ -84,12 +84,12 @@ impl Wire {
         (reached, go_on)
     }
 
-    /// Cuts all connections that there are.
+    /// Cuts all connections.
     pub(crate) fn cut(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many connections there are that were cut.
+    /// Returns the number of cut connections.
     pub(crate) fn cut_off(&self) -> usize {
         let now = self.generation.load(Ordering::SeqCst);
         let there = lock(&self.there);
@@ -100,22 +100,22 @@ impl Wire {
         self.latency.store(yields, Ordering::SeqCst);
     }
 
-    /// How many connections were ever opened.
+    /// Returns how many connections were opened in total.
     pub(crate) fn opened(&self) -> usize {
         self.opened.load(Ordering::SeqCst)
     }
 
-    /// How many connections there are now.
+    /// Returns the number of open connections.
     pub(crate) fn alive(&self) -> usize {
         self.opened() - self.gone.load(Ordering::SeqCst)
     }
 
-    /// How many statements had to be compiled, on all connections together.
+    /// Returns how many statements were compiled on all connections.
     pub(crate) fn compiled(&self) -> u64 {
         self.compiled.load(Ordering::SeqCst)
     }
 
-    /// What was asked of the connections since the last time this was called, in order.
+    /// Returns the calls since the last time, in order.
     pub(crate) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.log))
     }

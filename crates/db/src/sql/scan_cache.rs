@@ -15,10 +15,10 @@ use crate::{Error, Kind, Result};
 
 /// The result of a scan that owns its text.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CachedScan {
     text: Box<str>,
     dialect: &'static Dialect,
-    /// The tag of the calls that this plan is for.
+    /// The tag of the calls that this scan is for.
     tag: Option<&'static str>,
     /// The text to send, if it differs from the original.
     rewritten: Option<Box<str>>,
@@ -37,7 +37,7 @@ enum Places {
     Named(Box<[Box<str>]>),
 }
 
-impl Plan {
+impl CachedScan {
     /// Returns the text to send.
     pub(crate) fn sql(&self) -> &str {
         self.rewritten.as_deref().unwrap_or(&self.text)
@@ -47,13 +47,13 @@ impl Plan {
     pub(crate) fn written_sql(&self) -> &str {
         match &self.origin {
             None => &self.text,
-            Some(origin) => origin.plan.written_sql(),
+            Some(origin) => origin.scan.written_sql(),
         }
     }
 
-    /// Returns the same plan as that of a text whose lists were expanded.
+    /// Returns the same scan as that of a text whose lists were expanded.
     pub(crate) fn expanded_from(&self, origin: Origin) -> Self {
-        Plan {
+        CachedScan {
             origin: Some(origin),
             ..self.clone()
         }
@@ -153,7 +153,7 @@ impl Plan {
         }
         let scanned = scan(dialect, text)?;
         let lead = tag.map(comment);
-        Ok(Plan {
+        Ok(CachedScan {
             text: text.into(),
             dialect,
             tag,
@@ -203,7 +203,7 @@ const LONGEST: usize = 4096;
 
 thread_local! {
     /// Indexed by [`slot_of`]. Each thread has its own, so that no thread waits for another.
-    static PLANS: RefCell<Vec<Option<Arc<Plan>>>> = const { RefCell::new(Vec::new()) };
+    static SCANS: RefCell<Vec<Option<Arc<CachedScan>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Scans a text, or returns its remembered scan.
@@ -211,7 +211,7 @@ thread_local! {
 /// # Errors
 ///
 /// As [`scan`], and [`Kind::Database`] for a text that contains a NUL.
-pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
+pub(crate) fn cached_scan(dialect: &'static Dialect, text: &str) -> Result<Arc<CachedScan>> {
     remembered_plan(dialect, text, None, || slot_of(text))
 }
 
@@ -219,49 +219,49 @@ pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
 ///
 /// # Errors
 ///
-/// As [`plan`].
+/// As [`cached_scan`].
 #[inline(never)]
-pub(crate) fn tagged_plan(
+pub(crate) fn cached_tagged_scan(
     dialect: &'static Dialect,
     text: &str,
     tag: Option<&'static str>,
-) -> Result<Arc<Plan>> {
+) -> Result<Arc<CachedScan>> {
     let slot = || (slot_of(text) + tag.map_or(0, slot_of)) % REMEMBERED;
     remembered_plan(dialect, text, tag, slot)
 }
 
-/// Always inline, so that [`plan`] contains nothing for tags but one comparison.
+/// Always inline, so that [`cached_scan`] contains nothing for tags but one comparison.
 #[inline(always)]
 fn remembered_plan(
     dialect: &'static Dialect,
     text: &str,
     tag: Option<&'static str>,
     slot: impl FnOnce() -> usize,
-) -> Result<Arc<Plan>> {
+) -> Result<Arc<CachedScan>> {
     if text.len() > LONGEST {
-        return Ok(Arc::new(Plan::new(dialect, text, tag)?));
+        return Ok(Arc::new(CachedScan::new(dialect, text, tag)?));
     }
     let slot = slot();
-    let remembered = PLANS.try_with(|plans| {
-        let plans = plans.borrow();
-        let plan = plans.get(slot)?.as_ref()?;
-        let same = std::ptr::eq(plan.dialect, dialect) && plan.tag == tag && &*plan.text == text;
-        same.then(|| Arc::clone(plan))
+    let remembered = SCANS.try_with(|scans| {
+        let scans = scans.borrow();
+        let scan = scans.get(slot)?.as_ref()?;
+        let same = std::ptr::eq(scan.dialect, dialect) && scan.tag == tag && &*scan.text == text;
+        same.then(|| Arc::clone(scan))
     });
-    if let Ok(Some(plan)) = remembered {
-        return Ok(plan);
+    if let Ok(Some(scan)) = remembered {
+        return Ok(scan);
     }
-    let plan = Arc::new(Plan::new(dialect, text, tag)?);
+    let scan = Arc::new(CachedScan::new(dialect, text, tag)?);
     // A thread that is ending remembers nothing.
-    let _ = PLANS.try_with(|plans| {
-        let mut plans = plans.borrow_mut();
-        plans.resize(REMEMBERED, None);
-        plans[slot] = Some(Arc::clone(&plan));
+    let _ = SCANS.try_with(|scans| {
+        let mut scans = scans.borrow_mut();
+        scans.resize(REMEMBERED, None);
+        scans[slot] = Some(Arc::clone(&scan));
     });
-    Ok(plan)
+    Ok(scan)
 }
 
-/// Returns the class of a text that a driver sends, remembered as by [`plan`]. If the text was not rewritten, both share
+/// Returns the class of a text that a driver sends, remembered as by [`cached_scan`]. If the text was not rewritten, both share
 /// one scan.
 #[cfg(any(
     feature = "sqlite",
@@ -270,8 +270,8 @@ fn remembered_plan(
     feature = "odbc"
 ))]
 pub(crate) fn class(dialect: &'static Dialect, sent: &str) -> Class {
-    match plan(dialect, sent) {
-        Ok(plan) => plan.class,
+    match cached_scan(dialect, sent) {
+        Ok(scan) => scan.class,
         // `??` was sent as `?`, which is no placeholder.
         Err(_) => super::scan::classify(dialect, sent),
     }
@@ -316,8 +316,8 @@ mod tests {
     #[test]
     fn a_text_is_scanned_once_and_remembered() {
         let sql = "SELECT a FROM t WHERE b = :b";
-        let first = plan(&SQLITE, sql).unwrap();
-        assert!(Arc::ptr_eq(&first, &plan(&SQLITE, sql).unwrap()));
+        let first = cached_scan(&SQLITE, sql).unwrap();
+        assert!(Arc::ptr_eq(&first, &cached_scan(&SQLITE, sql).unwrap()));
     }
 
     #[test]
@@ -325,11 +325,11 @@ mod tests {
         for sql in ["SELECT 1", "SELECT ?, ?", "SELECT :a, :b, :a", "BEGIN", ""] {
             for dialect in [&SQLITE, &POSTGRES] {
                 for _ in 0..2 {
-                    let plan = plan(dialect, sql).unwrap();
+                    let cached = cached_scan(dialect, sql).unwrap();
                     let scanned = scan(dialect, sql).unwrap();
-                    assert_eq!(plan.sql(), scanned.sql);
-                    assert_eq!(plan.placeholders(), scanned.placeholders);
-                    assert_eq!(plan.class, scanned.class);
+                    assert_eq!(cached.sql(), scanned.sql);
+                    assert_eq!(cached.placeholders(), scanned.placeholders);
+                    assert_eq!(cached.class, scanned.class);
                 }
             }
         }
@@ -343,12 +343,15 @@ mod tests {
             ("!40101 ?:x", "/* %2140101 %3F%3Ax */ SELECT 1"),
             ("öl\n\0'", "/* %C3%B6l%0A%00%27 */ SELECT 1"),
         ] {
-            let plan = tagged_plan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
-            assert_eq!(plan.sql(), sent);
-            let again = tagged_plan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
-            assert!(Arc::ptr_eq(&plan, &again), "it is remembered");
+            let scan = cached_tagged_scan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
+            assert_eq!(scan.sql(), sent);
+            let again = cached_tagged_scan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
+            assert!(Arc::ptr_eq(&scan, &again), "it is remembered");
         }
-        assert_eq!(plan(&POSTGRES, "SELECT 1").unwrap().sql(), "SELECT 1");
+        assert_eq!(
+            cached_scan(&POSTGRES, "SELECT 1").unwrap().sql(),
+            "SELECT 1"
+        );
     }
 
     #[test]
@@ -360,8 +363,8 @@ mod tests {
                 "SET a = 1",
                 "INSERT INTO wrong VALUES (?)",
             ] {
-                let bare = plan(dialect, sql).unwrap();
-                let tagged = tagged_plan(dialect, sql, Some("a tag")).unwrap();
+                let bare = cached_scan(dialect, sql).unwrap();
+                let tagged = cached_tagged_scan(dialect, sql, Some("a tag")).unwrap();
                 assert_eq!(tagged.class, bare.class, "{sql}");
                 assert_eq!(tagged.placeholders(), bare.placeholders(), "{sql}");
                 assert_eq!(
@@ -387,7 +390,7 @@ mod tests {
     fn texts_that_share_a_slot_are_not_confused() {
         for n in 0..10 * REMEMBERED {
             let sql = format!("SELECT {n}");
-            assert_eq!(plan(&SQLITE, &sql).unwrap().sql(), sql);
+            assert_eq!(cached_scan(&SQLITE, &sql).unwrap().sql(), sql);
         }
     }
 
@@ -401,30 +404,30 @@ mod tests {
             "SELECT ?wrong",
             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, wrong",
         ] {
-            let plan = plan(&POSTGRES, sql).unwrap();
-            let sent = plan.rewritten.as_deref().unwrap();
+            let scan = cached_scan(&POSTGRES, sql).unwrap();
+            let sent = scan.rewritten.as_deref().unwrap();
             let character = |text: &str| {
                 let at = text.find("wrong").unwrap();
                 text[..at].chars().count() + 1
             };
-            let written = plan.written(sent, character(sent));
+            let written = scan.written(sent, character(sent));
             assert_eq!(written, character(sql), "{sql}");
             let len = sql.chars().count();
             for at in 0..2 * len {
-                assert!((1..=len + 1).contains(&plan.written(sent, at)), "{sql}");
+                assert!((1..=len + 1).contains(&scan.written(sent, at)), "{sql}");
             }
         }
-        let plan = plan(&POSTGRES, "SELECT 1, :name").unwrap();
-        let sent = plan.rewritten.as_deref().unwrap();
-        assert_eq!(plan.written(sent, 11), 11, "a placeholder is where it was");
-        assert_eq!(plan.written(sent, 12), 11);
+        let scan = cached_scan(&POSTGRES, "SELECT 1, :name").unwrap();
+        let sent = scan.rewritten.as_deref().unwrap();
+        assert_eq!(scan.written(sent, 11), 11, "a placeholder is where it was");
+        assert_eq!(scan.written(sent, 12), 11);
     }
 
     #[test]
     fn a_text_with_a_nul_in_it_is_an_error_however_long_it_is() {
         for blanks in [0, LONGEST] {
             let sql = format!("SELECT 1\0{}", " ".repeat(blanks));
-            let error = plan(&SQLITE, &sql).unwrap_err();
+            let error = cached_scan(&SQLITE, &sql).unwrap_err();
             assert_eq!(error.kind(), Kind::Database, "{error}");
         }
     }
@@ -432,8 +435,8 @@ mod tests {
     #[test]
     fn a_long_text_is_scanned_every_time() {
         let sql = format!("SELECT '{}'", "x".repeat(LONGEST));
-        let first = plan(&SQLITE, &sql).unwrap();
-        assert!(!Arc::ptr_eq(&first, &plan(&SQLITE, &sql).unwrap()));
+        let first = cached_scan(&SQLITE, &sql).unwrap();
+        assert!(!Arc::ptr_eq(&first, &cached_scan(&SQLITE, &sql).unwrap()));
     }
 
     #[test]
