@@ -5,8 +5,8 @@
 #
 #     bench/layer.sh [ROUNDS]      default: 7
 #
-# On one core, where there is taskset: each SQLite connection has a thread, and a hop to another core costs
-# 10 to 50 us more or less by chance, which would drown what is to be seen.
+# Runs on one core if taskset exists: each SQLite connection has a thread, and a switch to another core costs 10 to
+# 50 us at random, far more than the layer.
 #
 # Fails if an un-pinned call costs more than 1 us over the bare driver, or a call in a
 # transaction more than 0.5 us.

@@ -7,10 +7,10 @@
 #     ONLY="one many" WAYS=unix bench/mysql.sh   some of it
 #
 # It starts a server of its own (ci/mariadb.sh), which needs Debian's mariadb-server. Client and
-# server share one core, where there is taskset: between two cores of a virtual machine it is chance that is
-# measured. CORES=all lets them run where they like.
+# server share one core if taskset exists: on two cores of a virtual machine the results vary at random. CORES=all
+# uses all cores.
 #
-# Fails if a goal is missed that has to be met. Goals are on this run's medians.
+# Fails if a required goal is missed. Goals refer to the medians of this run.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -56,8 +56,8 @@ count_of() {
     esac
 }
 
-# How often the peers take turns in a round. What is sought for one task is a fiftieth of what is measured, and
-# the machine's pace changes by more than that within seconds, as it does from one process to the next.
+# How often the peers take turns in a round. For one task the difference is a fiftieth of the measured time, and the
+# machine's speed changes by more than that within seconds and from process to process.
 turns_of() {
     case "$1" in
     one) echo 8 ;;

@@ -7,11 +7,11 @@
 #     ONLY="one many" WAYS=unix bench/postgres.sh   some of it
 #
 # It starts a server of its own (ci/postgres.sh), which needs Debian's postgresql and pgbouncer.
-# Client and server share one core, where there is taskset: between two cores of a virtual
-# machine it is chance that is measured. CORES=all lets them run where they like.
+# Client and server share one core if taskset exists: on two cores of a virtual machine the
+# results vary at random. CORES=all uses all cores.
 #
-# Fails if a goal is missed that has to be met. Goals are ratios of this run's medians; what counts
-# is the client's own CPU time, because most of the rest is the server.
+# Fails if a required goal is missed. Goals are ratios of this run's medians of the client's CPU
+# time: most of the remaining time is the server's.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -49,7 +49,7 @@ count_of() {
     esac
 }
 
-# A bare socket of Tokio's, without any client library, shows what is left of the goal for `one`.
+# A bare Tokio socket, without a client library, is the lower bound for `one`.
 peers_of() {
     echo cenote tokio-postgres sqlx
     [[ "$1" != one ]] || echo socket

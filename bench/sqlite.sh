@@ -71,7 +71,7 @@ measure() {
     told="$(timeout 120 "${program[$2]}" "$scratch/accounts.db" "$scenario" "$milliseconds" 2>"$scratch/errors")" ||
         die "$2 failed in $1: $(cat "$scratch/errors")"
     awk -v run="$1 $2" '{ print run, $0 }' <<<"$told" >>"$figures"
-    # The first error of a peer is worth knowing once.
+    # Shows the first error of a peer, once.
     if [[ -s "$scratch/errors" ]] && ! grep -q "^$1 $2 " "$scratch/told" 2>/dev/null; then
         awk -v run="$1 $2" '{ print run, $0 }' "$scratch/errors" | tee -a "$scratch/told" >&2
     fi
@@ -165,7 +165,7 @@ done
 missed=0
 unknown=0
 # Prints a goal and whether it is met: goal SCENARIO WHAT VALUE at-most|at-least LIMIT [WITHOUT]
-# Where even a program without a database comes near the limit, nothing can be said.
+# If a program without a database already comes near the limit, the goal is not judged.
 goal() {
     measured "$1" || return 0
     local verdict=met

@@ -9,7 +9,7 @@
 # --check   fails if the ratio of requests is below 2 for reads or for the mixture; orders alone are shown
 # --normal  `synchronous` NORMAL for both, so that an order does not wait for the disk; default: FULL
 #
-# Each round starts each server anew, on a temporary file and a free port of the loopback, and
+# Each round starts each server with a new temporary file on a free loopback port, and
 # loads it from a second process.
 
 set -euo pipefail
@@ -30,7 +30,7 @@ seconds="${3:-3}"
 results="$(mktemp)"
 trap 'rm -f "$results"' EXIT
 
-# Beside its manifest, or where the caller keeps what is built.
+# The target directory: beside the manifest, or the caller's CARGO_TARGET_DIR.
 target() {
     echo "${CARGO_TARGET_DIR:-$1/target}/release"
 }

@@ -41,7 +41,7 @@ if [[ "$allowed" == " " || -z "$banned" || -z "$registry" ]]; then
 fi
 
 # Whether an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` is allowed: every licence
-# becomes 1 or 0, and the shell does the rest. AND goes before OR, as it does there.
+# becomes 1 or 0, and the shell evaluates the result. AND binds tighter than OR in both.
 is_allowed() {
     local expression="" word
     for word in $(sed 's|/| OR |g; s/[()]/ & /g; s/ WITH [^ )]*//g' <<<"$1"); do
@@ -69,7 +69,7 @@ done < <(cargo tree --locked --workspace --all-features --target all --edges nor
     --format '{p};{l}' | sed 's/ (\*)$//; /^$/d' | sort -u)
 ((count > 100)) || complain "cargo tree has told of $count packages only"
 
-# All the workspaces, by what they are locked to.
+# All workspaces, by their lock files.
 locks=0
 while read -r lock; do
     locks=$((locks + 1))

@@ -9,16 +9,15 @@
 #     eval "$(ci/mariadb.sh start /tmp/server)"
 #     ci/mariadb.sh stop /tmp/server
 #
-# It listens on 127.0.0.1, on a free port, with TLS signed by tls/ca.crt, and on a unix socket. Where it is
-# stands in the environment of the command, in CENOTE_TEST_MARIADB and its sisters: see
-# `print_environment`. Its users are made in `write_users`.
+# The server listens on 127.0.0.1, on a free port, with TLS signed by tls/ca.crt, and on a Unix socket. The variables
+# CENOTE_TEST_MARIADB… of the command have its address: see `print_environment`. `write_users` creates its users.
 #
 # A test that kills its server has one of its own, without TLS, from a copy of the same data:
 #
 #     ci/mariadb.sh own HOME NAME PORT [--name=value ...]
 #
-# runs it in the foreground, again and again on the same data if asked to. The end of
-# `run` ends those as well. Nothing here touches a server that the machine runs for itself.
+# runs it in the foreground; a second call reuses the data. The end of `run` stops these servers, too. The script never
+# touches a server that the machine runs for itself.
 
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 server_user=mysql
@@ -28,9 +27,9 @@ find_programs() {
     need_programs "mariadb-server openssl" mariadbd mariadb-install-db openssl
 }
 
-# ---- what the servers are made of ------------------------------------------
+# ---- data, users and certificates -------------------------------------------
 
-# For the name, and not for the address: so that a test can ask by the wrong one.
+# The certificate names the host and not its address, so that a test can connect with the wrong name.
 sign_certificates() {
     sign primary -sha256 "DNS:localhost"
 }
@@ -54,7 +53,7 @@ SQL
     chmod 644 "$home/users.sql"
 }
 
-# What every server is told. Nothing of the data outlives the tests.
+# The options of every server. The data need not survive the tests.
 settings() {
     printf '%s\n' --no-defaults --skip-log-bin --skip-name-resolve --performance-schema=off \
         --innodb-buffer-pool-size=24M --innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=2 \
@@ -76,14 +75,14 @@ make_template() {
     }
 }
 
-# ---- to start and to stop --------------------------------------------------
+# ---- start and stop --------------------------------------------------------
 
 serve() {
     local port="$1" data="$2" socket given
     shift 2
     socket="$home/sockets/$(basename "$data")"
     mapfile -t given < <(settings)
-    # A server that starts clears up where it keeps temporary tables, those of others included.
+    # A starting server deletes all files in its folder for temporary tables, so each server has its own folder.
     mkdir -p "$socket.tmp"
     own_by_server "$socket.tmp"
     as_server mariadbd "${given[@]}" --datadir="$data" --port="$port" --socket="$socket" \

@@ -16,16 +16,16 @@
 # | standby   | in recovery for ever                                | off                                     |
 # | pgbouncer | in front of the primary, in transaction mode        | off                                     |
 #
-# All listen on 127.0.0.1 and ::1 where there is one, on free ports, and on a unix socket. Where
-# they are stands in the environment of the command, in CENOTE_TEST_POSTGRES and its sisters: see
-# `print_environment`. Their users are made in `make_template`; who may come in how, in `write_hba`.
+# All listen on 127.0.0.1, on ::1 if the machine has it, on free ports, and on a Unix socket. The variables
+# CENOTE_TEST_POSTGRES… of the command have their addresses: see `print_environment`. `make_template` creates the users;
+# `write_hba` sets how each may log in.
 #
 # A test that kills its server has one of its own, from a copy of the same data:
 #
 #     ci/postgres.sh own HOME NAME PORT [--name=value ...]
 #
-# runs it in the foreground, again and again on the same data if asked to. The end of
-# `run` ends those as well. Nothing here touches a server that the machine runs for itself.
+# runs it in the foreground; a second call reuses the data. The end of `run` stops these servers, too. The script never
+# touches a server that the machine runs for itself.
 
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 server_user=postgres
@@ -41,12 +41,12 @@ find_programs() {
     need_programs "postgresql pgbouncer openssl" initdb postgres pgbouncer openssl
 }
 
-# ---- what the servers are made of ------------------------------------------
+# ---- data, users and certificates -------------------------------------------
 
 sign_certificates() {
     sign primary -sha256 "DNS:localhost,IP:127.0.0.1,IP:::1"
     sign second -sha384 "DNS:elsewhere.example"
-    # Signed by itself, and an authority: what comes of following the manual of many a server.
+    # Self-signed and marked as an authority, as the manuals of many servers recommend.
     sign_itself itself localhost "subjectAltName=DNS:localhost,IP:127.0.0.1"
     # A client certificate of the user "certified", with its key in several forms.
     sign certified -sha256 "DNS:certified"
@@ -123,7 +123,7 @@ SQL
     fi
 }
 
-# ---- to start and to stop --------------------------------------------------
+# ---- start and stop --------------------------------------------------------
 
 serve() {
     as_server postgres -D "$2" -p "$1" -k "$home/sockets" --listen_addresses=127.0.0.1 "${@:3}"
@@ -165,7 +165,7 @@ start_second() {
 }
 
 start_standby() {
-    # With nobody to follow it stays in recovery, which is what a standby is to its clients.
+    # Without a primary to follow it stays in recovery; to clients it is a standby.
     touch "$home/standby/standby.signal"
     own_by_server "$home/standby/standby.signal"
     start_postgres standby

@@ -6,8 +6,8 @@
 #     ci/public-api.sh            fails if an interface differs from its listing
 #     ci/public-api.sh --write    writes the listings, to be committed with the change
 #
-# What a change means for the version stands in CONTRIBUTING.md. Another version of rustdoc may
-# print an item in another way: then write the listings anew.
+# CONTRIBUTING.md says what a change means for the version. Another version of rustdoc may print an item
+# differently: then write the listings again.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,14 +1,14 @@
-# What ci/mariadb.sh and ci/postgres.sh have in common: to start servers, to end them, and the words that
-# one says to do so. Each of them sources this, says what is its own in
+# What ci/mariadb.sh and ci/postgres.sh share: starting and stopping servers, and the commands for that. Each of them
+# sources this file, defines the functions
 #
-#     server_user        who runs its servers, where root may not
+#     server_user        the user that runs the servers if the caller is root
 #     find_programs      puts the programs on the PATH, or dies
 #     make_template      makes $home/template, of which every server is a copy
 #     sign_certificates  by `sign`
 #     serve              becomes a server: serve PORT DATA [setting ...]
 #     start_servers      by `copy_template` and `start_server`
 #     pid_files          a line for each server there may be: the signal that ends it, and the file of its pid
-#     print_environment  what tests are told
+#     print_environment  prints the variables for the tests
 #
 # and ends with `main "$@"`.
 
@@ -23,7 +23,7 @@ die() {
     exit 1
 }
 
-# Runs these functions at the same time.
+# Runs these functions in parallel.
 at_once() {
     local jobs=() job
     for job in "$@"; do
@@ -43,8 +43,8 @@ need_programs() {
     done
 }
 
-# Database servers refuse to run as root. `setpriv` becomes the program, so that the process one starts
-# is the one that serves.
+# Database servers refuse to run as root. `setpriv` replaces itself by the program, so that the pid of the started
+# process is the server's.
 as_server() {
     if ((EUID == 0)); then
         exec setpriv --reuid="$server_user" --regid="$server_user" --init-groups "$@"
@@ -59,10 +59,10 @@ own_by_server() {
     fi
 }
 
-# ---- what the servers are made of ------------------------------------------
+# ---- data and certificates ---------------------------------------------------
 
-# An authority, and one that nobody trusts. Elliptic curves, because an RSA key takes longer than all the
-# rest.
+# An authority that the tests trust and one that they do not. Elliptic curves: an RSA key takes longer than
+# everything else here.
 make_certificates() {
     mkdir "$home/tls"
     local name
@@ -83,7 +83,7 @@ sign_itself() {
         -addext "$extension" 2>/dev/null
 }
 
-# By the authority.
+# Signs a certificate by the authority.
 sign() {
     local name="$1" digest="$2" names="$3"
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$name" \
@@ -97,20 +97,20 @@ copy_template() {
     cp -a "$home/template" "$home/$1"
 }
 
-# ---- to start and to stop --------------------------------------------------
+# ---- start and stop --------------------------------------------------------
 
-# Starts a server on a free port, waits until it says so, and writes the port to NAME.port:
+# Starts a server on a free port, waits for its message that it is ready, and writes the port to NAME.port:
 # start_server NAME WHAT_IT_SAYS FUNCTION [argument ...] calls FUNCTION PORT [argument ...]
 start_server() {
     local name="$1" says="$2" function="$3" try port pid log
     shift 3
     for try in 1 2 3 4 5 6 7 8 9 10; do
-        # Below the range that outgoing connections get theirs from.
+        # Below the range of ports for outgoing connections.
         port=$((15000 + RANDOM % 15000))
         log="$home/$name-$try.log"
         ("$function" "$port" "$@") </dev/null >"$log" 2>&1 &
         pid=$!
-        # Nobody has to be told how it ended.
+        # The shell should not report how the server ended.
         disown "$pid"
         # It ends at once if the port is taken.
         while kill -0 "$pid" 2>/dev/null; do
@@ -134,14 +134,13 @@ start_all() {
     start_servers
 }
 
-# Ends servers by what they wrote down themselves, so that those which tests have started end as well.
-# Nothing of the data is needed any more.
+# Stops all servers that have a pid file, including those that tests have started, and deletes the data.
 stop_all() {
     local pids=() pid signal file wait_until
     while read -r signal file; do
         pid="$(head -n 1 "$file" 2>/dev/null)" || continue
         [[ "$pid" =~ ^[0-9]+$ ]] || continue
-        # One that a test has frozen wakes up to end.
+        # A server that a test has stopped with SIGSTOP has to continue first.
         kill -CONT "$pid" 2>/dev/null || continue
         kill "-$signal" "$pid" 2>/dev/null || continue
         pids+=("$pid")

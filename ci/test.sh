@@ -37,6 +37,7 @@ readonly parts=(
     "core    format, clippy, tests, documentation, public interface, instructions of a checkout"
     "matrix  other configurations: without features, each driver alone, the oldest Rust"
     "loom    models of the pool's core in every order of its steps"
+    "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
 )
 
@@ -71,6 +72,16 @@ part_matrix() {
 
 part_loom() {
     step "loom models" check_loom
+}
+
+part_metrics() {
+    need promtool=prometheus
+    step "format of cenote-otel" cargo fmt --manifest-path otel/Cargo.toml --check
+    # The target directory of the root, so that what both need is built once.
+    step "clippy of cenote-otel" env CARGO_TARGET_DIR="$target" \
+        cargo clippy --manifest-path otel/Cargo.toml --locked --all-targets -- -D warnings
+    step "tests of cenote-otel" env CARGO_TARGET_DIR="$target" CENOTE_NEED_PROMTOOL=1 \
+        cargo test --manifest-path otel/Cargo.toml --locked
 }
 
 part_capi() {
@@ -177,8 +188,8 @@ as_root() {
     fi
 }
 
-# Debian starts a server as soon as its package is installed. It asks this file
-# first, so it is told not to; a machine that has its own rule keeps it.
+# Debian starts a server as soon as its package is installed, unless this file
+# forbids it. A machine that has such a file keeps its own.
 place_start_guard() {
     if [[ -d /usr/sbin && ! -e /usr/sbin/policy-rc.d ]]; then
         policy_file=/usr/sbin/policy-rc.d
@@ -198,8 +209,8 @@ apt() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"
 }
 
-# Debian keeps the programs of PostgreSQL's server off the PATH, and libraries where the
-# machine's kind says.
+# Debian keeps the programs of PostgreSQL's server off the PATH, and libraries in a folder
+# named after the architecture.
 have() {
     case "$1" in
     *.so) compgen -G "/usr/lib/$1" >/dev/null || compgen -G "/usr/lib/*/$1" >/dev/null ;;
@@ -233,7 +244,7 @@ need() {
     done
 }
 
-# The servers of the tests. Debian has dblink in PostgreSQL's own package, others apart.
+# The servers of the tests. Debian has dblink in PostgreSQL's own package, other systems in a separate one.
 need_servers() {
     need redis-server=redis-server initdb=postgresql "postgresql/*/lib/dblink.so=postgresql-contrib" \
         pgbouncer=pgbouncer mariadbd=mariadb-server openssl=openssl
@@ -249,7 +260,7 @@ need_odbc() {
 }
 
 # Starts a Redis on a free port and sets `redis_port`. Ports are drawn from below
-# the range that outgoing connections get theirs from.
+# the range of ports for outgoing connections.
 start_redis() {
     local try log port pid
     for try in 1 2 3 4 5 6 7 8 9 10; do
@@ -259,7 +270,7 @@ start_redis() {
             --dir "$scratch" --daemonize no </dev/null >"$log" 2>&1 &
         pid=$!
         server_pids+=("$pid")
-        # It ends at once if the port is taken, and says so when it is ready.
+        # Redis exits at once if the port is taken, and logs a line when it is ready.
         while kill -0 "$pid" 2>/dev/null; do
             if grep -q "Ready to accept connections" "$log"; then
                 redis_port="$port"
@@ -274,7 +285,7 @@ start_redis() {
 
 # ---- checks that are not one command ---------------------------------------
 
-# What is only there for one driver must not be left over with another.
+# Code that only one driver uses must not be compiled without it.
 check_drivers_alone() {
     local driver
     for driver in sqlite postgres mysql odbc; do
@@ -296,7 +307,7 @@ check_oldest_rust() {
         echo "SKIPPED: rustup cannot install Rust $version here"
         return
     fi
-    # A target directory of its own, or the next build would begin from nothing. Dependencies of
+    # A target directory of its own, or the next build would start from scratch. Dependencies of
     # tests may need a newer compiler: the promise is about the libraries and the command.
     CARGO_TARGET_DIR="$target/oldest-rust" rustup run "$version" \
         cargo check --locked --workspace --all-features
@@ -315,7 +326,7 @@ check_pool_words() {
     fi
 }
 
-# A test's name is its promise; one that takes longer to say is two promises, or vague.
+# A test's name is its promise. A longer name holds two promises, or a vague one.
 check_test_names() {
     if git grep -nE '\bfn [a-z0-9_]{61,}' -- '*.rs'; then
         echo "a function's name has at most 60 characters: see the lines above" >&2

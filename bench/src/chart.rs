@@ -30,9 +30,9 @@ struct Panel {
 struct Bar {
     name: &'static str,
     kind: Kind,
-    /// `None` for a pool that did not come to an end.
+    /// `None` for a pool that hung.
     value: Option<f64>,
-    /// Fast for some, because others get nothing: drawn hollow.
+    /// Some tasks starved, so that the others were fast: drawn hollow.
     unfair: bool,
     label: String,
 }

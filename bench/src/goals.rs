@@ -1,4 +1,4 @@
-//! What the pool must reach, and what it aims at, computed from this run.
+//! The required and the desired results of the pool, computed from this run.
 
 use crate::report::Report;
 use crate::scenarios::waiting::Memory;
@@ -7,18 +7,17 @@ use crate::scenarios::waiting::Memory;
 pub struct Goal {
     pub what: &'static str,
     pub unit: Unit,
-    /// `None` if the run left out what it takes.
+    /// `None` if the run left out a scenario that the number needs.
     pub value: Option<f64>,
-    /// The same with `Order::Fifo`, and with histograms on.
+    /// The same with `Order::Fifo`.
     pub fifo: Option<f64>,
-    pub histograms: Option<f64>,
     pub must: Option<f64>,
     pub aim: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A multiple of what is named.
+    /// A multiple of the named result.
     Times,
     Bytes,
 }
@@ -43,7 +42,6 @@ impl Goal {
 const OURS: &str = "cenote";
 const OWNED: &str = "cenote-owned";
 const FIFO: &str = "cenote-fifo";
-const HISTOGRAMS: &str = "cenote-histograms";
 const DEADPOOL: &str = "deadpool";
 
 /// All goals, in the order they were set.
@@ -62,13 +60,12 @@ pub fn goals(report: &Report) -> Vec<Goal> {
         Some(pick(row)?.beyond_task)
     };
 
-    // With the two settings that are printed besides.
+    // With the setting that is printed beside it.
     let goal = |what, unit, must, aim, of: &dyn Fn(&str) -> Option<f64>| Goal {
         what,
         unit,
         value: of(OURS),
         fifo: of(FIFO),
-        histograms: of(HISTOGRAMS),
         must,
         aim,
     };
@@ -78,7 +75,6 @@ pub fn goals(report: &Report) -> Vec<Goal> {
         unit: Unit::Times,
         value,
         fifo: None,
-        histograms: None,
         must,
         aim,
     };

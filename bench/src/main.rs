@@ -35,7 +35,7 @@ Runs cenote-pool beside its peers and prints what a checkout costs.
     --help             prints this and the names
 ";
 
-/// What the command line asked for.
+/// The options of the command line.
 #[derive(Default)]
 struct Options {
     quick: bool,
@@ -270,11 +270,11 @@ fn measure(scenario: &Scenario, entries: &[Entry], options: &Options) -> Table {
             round + 1
         ));
         for turn in 0..subjects.len() {
-            // Another one begins in every round, so that none always follows
-            // the same neighbour.
+            // Each round begins with another pool, so that no pool always follows
+            // the same one.
             let subject = (turn + round) % subjects.len();
             let hung = samples[subject].last().is_some_and(is_hung);
-            // A pool that hung once is not waited for again.
+            // A pool that hung once is skipped from then on.
             if !hung {
                 samples[subject].push(subjects[subject].1(time));
             }
@@ -327,7 +327,7 @@ fn measure_memory(entries: &[Entry], tasks: usize, options: &Options) -> Vec<Mem
     rows
 }
 
-/// One line that overwrites itself, apart from the results.
+/// Shows the progress on one line of stderr.
 fn progress(line: &str) {
     eprint!("\r{line:60}\r");
     let _ = std::io::stderr().flush();

@@ -278,8 +278,8 @@ pub fn print_memory(rows: &[MemoryRow], tasks: usize) {
 pub fn print_goals(goals: &[Goal]) {
     println!("\n## goals: this run's medians\n");
     println!(
-        "{:56}{:>8}{:>8}{:>8}  {:18}{:>8}{:>12}",
-        "", "cenote", "must ≤", "aim ≤", "verdict", "fifo", "histograms"
+        "{:56}{:>8}{:>8}{:>8}  {:18}{:>8}",
+        "", "cenote", "must ≤", "aim ≤", "verdict", "fifo"
     );
     for goal in goals {
         let number = |value: Option<f64>| match (value, goal.unit) {
@@ -288,14 +288,13 @@ pub fn print_goals(goals: &[Goal]) {
             (Some(value), Unit::Bytes) => format!("{value:.0} B"),
         };
         println!(
-            "{:56}{:>8}{:>8}{:>8}  {:18}{:>8}{:>12}",
+            "{:56}{:>8}{:>8}{:>8}  {:18}{:>8}",
             goal.what,
             number(goal.value),
             number(goal.must),
             number(goal.aim),
             goal.verdict(),
             number(goal.fifo),
-            number(goal.histograms),
         );
     }
 }
@@ -309,11 +308,10 @@ fn goal_json(goal: &Goal) -> Value {
         "aim_at_most": goal.aim,
         "verdict": goal.verdict(),
         "with_fifo": goal.fifo,
-        "with_histograms": goal.histograms,
     })
 }
 
-/// Three digits that mean something.
+/// Rounds to three significant digits.
 pub fn nanos(ns: f64) -> String {
     if ns < 100.0 {
         format!("{ns:.1}")

@@ -1,4 +1,4 @@
-//! What a measurement says, and what many of them say together.
+//! Measurements and their statistics.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Wall time divided by all checkouts of all threads; `None` if the pool
-    /// did not come to an end.
+    /// hung.
     pub ns: Option<f64>,
     pub checkouts: u64,
     pub waits: Option<Waits>,
@@ -61,8 +61,8 @@ pub struct Summary {
     pub ns: Option<f64>,
     pub fastest: f64,
     pub slowest: f64,
-    /// Each the median over the rounds: also the worst, because the worst of all
-    /// rounds says more about the machine than about the pool.
+    /// The median of each value over the rounds, also of the worst wait: the worst of
+    /// all rounds would say more about the machine than about the pool.
     pub waits: Option<Waits>,
     pub worst_of_all: Option<f64>,
     /// The most tasks that starved in a round.

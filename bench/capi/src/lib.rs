@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use cenote_pool::{FnPool, Pool, ThreadRuntime};
 
-/// So many checkouts of a pool without hooks.
+/// Makes `rounds` checkouts of a pool without hooks.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_plain(rounds: c_long) {
     let pool: FnPool<u64, Infallible> = Pool::from_fn(|| async { Ok(0) })
@@ -21,7 +21,7 @@ pub extern "C" fn rust_plain(rounds: c_long) {
     }
 }
 
-/// So many checkouts of a pool with hooks on both ways.
+/// Makes `rounds` checkouts of a pool with hooks for acquire and release.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_hooks(rounds: c_long) {
     let pool: FnPool<u64, Infallible> = Pool::from_fn(|| async { Ok(0) })
@@ -35,7 +35,7 @@ pub extern "C" fn rust_hooks(rounds: c_long) {
     }
 }
 
-/// So many checkouts that block the thread if they must, as C's do.
+/// Makes `rounds` checkouts that block the thread while they wait, as those of C do.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_blocking(rounds: c_long) {
     let pool: FnPool<u64, Infallible> = Pool::from_fn(|| async { Ok(0) })
@@ -47,7 +47,7 @@ pub extern "C" fn rust_blocking(rounds: c_long) {
     }
 }
 
-/// What a future gives that need not wait.
+/// Returns the output of a future that is ready at its first poll.
 fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

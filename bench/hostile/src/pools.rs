@@ -1,4 +1,4 @@
-//! The pools behind one face.
+//! The pools behind one trait.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A lease, whose drop gives its resource back.
 pub type Lease = Box<dyn Send>;
 
-/// What a pool is made with.
+/// The settings of a pool.
 #[derive(Clone)]
 pub struct Setup {
     pub max: usize,
@@ -34,7 +34,7 @@ impl Setup {
     }
 
     async fn create(&self) -> usize {
-        // Relaxed: a number.
+        // Relaxed: the counter guards no other data.
         let number = self.created.fetch_add(1, Ordering::Relaxed);
         if self.hangs.contains(&number) {
             std::future::pending::<()>().await;
@@ -49,7 +49,7 @@ pub trait Subject: Send + Sync {
     fn get(&self) -> Boxed<Result<Lease, String>>;
 }
 
-/// Makes a pool. A Tokio runtime is entered.
+/// Builds a pool. The caller has entered a Tokio runtime.
 pub fn make(name: &str, setup: Setup) -> Arc<dyn Subject> {
     match name {
         "cenote-pool" => Arc::new(Cenote::new(setup)),

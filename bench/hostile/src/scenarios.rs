@@ -124,7 +124,7 @@ fn acquires_in_a_stream(pool: &str) -> String {
         });
         let mut uses = std::pin::pin!(uses.buffer_unordered(2));
         while let Some(()) = uses.next().await {
-            // By now the other use was given the resource, and is not polled.
+            // By now the other acquire has the resource, and is not polled.
             drop(pool.get().await);
         }
         format!("ends after {} ms", began.elapsed().as_millis())
@@ -139,7 +139,7 @@ fn outside(pool: &str, dropped: bool) -> String {
         make(pool, Setup::new(1, Duration::from_millis(100)))
     };
     let lease = first.block_on(pool.get());
-    // A deadline that has passed already has set up whatever the pool needs for one.
+    // The first deadline has started what the pool needs for deadlines.
     let _ = first.block_on(pool.get());
     let _guard;
     let first = match dropped {
@@ -162,7 +162,7 @@ fn outside(pool: &str, dropped: bool) -> String {
     end
 }
 
-/// Runs this in a child process and returns what it says. A child that does not end hangs with its parent.
+/// Runs a closure in a child process and returns its output. If the child hangs, so does its parent.
 fn in_child(run: impl FnOnce() -> String) -> String {
     let mut ends = [0; 2];
     // SAFETY: there is room for two.

@@ -1,6 +1,6 @@
-//! So many checkouts of one case, and nothing else: for counting instructions
-//! under callgrind. Every future is polled by hand, and there is no runtime, whose
-//! timing would make the counts vary.
+//! Makes a number of checkouts of one case and nothing else, to count instructions
+//! under callgrind. Futures are polled by hand, because the timing of a runtime
+//! would make the counts vary.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,15 +10,19 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
-use cenote_pool::{Info, Manager, Pool, Verdict};
+use cenote::Db;
+use cenote_pool::{Info, Manager, Pool, ThreadRuntime, Verdict};
 
-const CASES: &str = "one-borrowed one-owned one-hooks queued deadpool-one deadpool-queued";
+#[path = "../../layer/src/null.rs"]
+mod null;
 
-/// How many wait in the cases with a queue.
+const CASES: &str = "one-borrowed one-owned one-hooks queued db-call deadpool-one deadpool-queued";
+
+/// The number of waiters in the cases with a queue.
 const QUEUE: usize = 8;
 
-/// One for each case, by the number: with one for all, what the compiler inlines
-/// in one case would depend on the others.
+/// The manager of case `N`. With one type for all, what the compiler inlines in one
+/// case would depend on the others.
 struct Plain<const CASE: usize>;
 
 impl<const CASE: usize> Manager for Plain<CASE> {
@@ -107,6 +111,13 @@ fn main() -> ExitCode {
             let pool = Pool::builder(Plain::<3>).max(1).build().expect("valid");
             queue(count, || pool.acquire());
         }
+        // A statement through `Db` on a driver that answers at once: histograms, counters and spans
+        // are compiled in, and nobody listens.
+        "db-call" => {
+            let db = Db::builder_with(null::Null, "null:").runtime(ThreadRuntime::new());
+            let db = now(db.open()).expect("valid");
+            repeat(count, || drop(black_box(now(db.exec("SELECT 1", ())).expect("it runs"))));
+        }
         "deadpool-queued" => {
             let pool = deadpool::managed::Pool::<Plain<2>>::builder(Plain).max_size(1);
             let pool = pool.build().expect("valid");
@@ -134,8 +145,8 @@ fn repeat(count: u64, mut checkout: impl FnMut()) {
     }
 }
 
-/// A queue that never ends: what comes back goes to the first, who uses it, gives
-/// it back, and another one joins.
+/// A queue that is never empty: a released resource goes to the oldest waiter, which
+/// uses and releases it, and a new waiter joins.
 fn queue<L, E: std::fmt::Debug, F: Future<Output = Result<L, E>>>(
     count: u64,
     acquire: impl Fn() -> F,

@@ -1,4 +1,4 @@
-//! A database that does nothing, at once: what is left is the layer.
+//! A database that answers at once without doing anything, so that only the layer's cost is left.
 
 use std::any::Any;
 use std::future::ready;

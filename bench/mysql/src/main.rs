@@ -1,4 +1,4 @@
-//! One peer at one task, in a process of its own: what it takes of time and of CPU.
+//! Measures the wall time and the CPU time of one client library at one task, in a process of its own.
 //!
 //!     cenote-bench-mysql PEER TASK WAY COUNT [FLAVOR]
 //!
@@ -30,7 +30,7 @@ pub const CONNECTIONS: usize = 8;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the server is, in the words that all peers understand.
+/// The address of the server, in the parts that all peers need.
 #[derive(Clone, Debug)]
 pub enum Server {
     Unix(String),
@@ -42,17 +42,17 @@ pub fn key(n: u64) -> u64 {
     n % ROWS + 1
 }
 
-/// It is the name of the row with this key.
+/// Returns the name in the row with this key.
 pub fn is_name(name: &str, key: u64) -> bool {
     name.strip_prefix("item ").and_then(|id| id.parse().ok()) == Some(key)
 }
 
-/// A client library: how it does the same things.
+/// A client library under test.
 pub trait Peer: Sized + Send + Sync + 'static {
-    /// With at most so many connections. None is opened yet, or all are.
+    /// Opens a client with at most `connections` connections, either none or all of them opened.
     fn open(server: &Server, connections: usize) -> impl Future<Output = Outcome<Self>> + Send;
 
-    /// Runs [`SQL`] so often, one after the other.
+    /// Runs [`SQL`] `count` times in sequence.
     fn queries(&self, count: u64) -> impl Future<Output = Outcome<()>> + Send;
 }
 

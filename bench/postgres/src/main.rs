@@ -1,4 +1,4 @@
-//! One peer at one task, in a process of its own: what it takes of time and of CPU.
+//! Measures the wall time and the CPU time of one client library at one task, in a process of its own.
 //!
 //!     cenote-bench-postgres PEER TASK WAY COUNT [FLAVOR]
 //!
@@ -22,7 +22,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 /// The statement that the peers run, and its answer to `n`.
 pub const SQL: &str = "SELECT $1::int4 + 1";
 
-/// The rows that they read: of two columns.
+/// The statement whose rows the peers read, with two columns.
 pub const ROWS: &str = "SELECT n::int8, 'row ' || n FROM generate_series(1, $1::int4) n";
 
 pub const TASKS: u64 = 64;
@@ -30,25 +30,25 @@ pub const CONNECTIONS: usize = 8;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the server is, in the words that all peers understand.
+/// The address of the server, in the parts that all peers need.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub host: String,
     pub port: u16,
 }
 
-/// A client library: how it does the same things.
+/// A client library under test.
 pub trait Peer: Sized + Send + Sync + 'static {
-    /// With at most so many connections. None is opened yet, or all are.
+    /// Opens a client with at most `connections` connections, either none or all of them opened.
     fn open(server: &Server, connections: usize) -> impl Future<Output = Outcome<Self>> + Send;
 
-    /// Runs [`SQL`] so often, one after the other.
+    /// Runs [`SQL`] `count` times in sequence.
     fn queries(&self, count: u64) -> impl Future<Output = Outcome<()>> + Send;
 
-    /// So many transactions with [`SQL`] in it, one after the other.
+    /// Runs `count` transactions with [`SQL`] in sequence.
     fn transactions(&self, count: u64) -> impl Future<Output = Outcome<()>> + Send;
 
-    /// Reads so many of [`ROWS`], one by one, both columns of each.
+    /// Reads `count` rows of [`ROWS`], both columns of each.
     fn rows(&self, count: u64) -> impl Future<Output = Outcome<()>> + Send;
 }
 

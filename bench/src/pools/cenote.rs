@@ -25,7 +25,7 @@ impl<const SUBJECT: usize> Manager for Plain<SUBJECT> {
     }
 }
 
-/// A manager with every hook there is, all ready at once.
+/// A manager with every hook; each is ready at its first poll.
 pub struct Hooked;
 
 impl Manager for Hooked {
@@ -66,7 +66,7 @@ impl Manager for Hooked {
     }
 }
 
-/// What a hook does: a look that the compiler cannot leave out.
+/// The work of a hook: a read that the compiler cannot remove.
 fn is_fine(resource: &mut Resource) -> bool {
     black_box(*resource) < Resource::MAX
 }
@@ -164,14 +164,6 @@ subject!(
     "cenote-fifo",
     Plain<1>,
     Pool::builder(Plain).order(Order::Fifo)
-);
-
-subject!(
-    /// Waits, creations, checks and uses are timed.
-    Histograms,
-    "cenote-histograms",
-    Plain<2>,
-    Pool::builder(Plain).histograms()
 );
 
 /// Leases that borrow nothing.

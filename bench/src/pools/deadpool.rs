@@ -10,7 +10,7 @@ use deadpool::managed::{
 
 use super::{Kind, Patience, Resource, Subject};
 
-/// One for each subject, as ours have.
+/// One manager type for each subject, as for cenote-pool.
 pub struct Plain<const SUBJECT: usize>;
 
 impl<const SUBJECT: usize> Manager for Plain<SUBJECT> {
@@ -87,7 +87,7 @@ macro_rules! subject {
 }
 
 subject!(
-    /// As it comes.
+    /// With its defaults.
     Deadpool,
     "deadpool",
     Plain<0>,

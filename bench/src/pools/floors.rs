@@ -1,5 +1,5 @@
-//! What a pool could cost at least, if it were nothing but a place to keep
-//! resources: no hooks, no limits, no counters, no timeouts.
+//! Lower bounds for a pool: containers of resources without hooks, limits, counters
+//! or timeouts.
 
 use std::collections::VecDeque;
 use std::future::{Future, ready};
@@ -18,7 +18,7 @@ pub trait Shelf: Sized + Send + Sync + 'static {
     fn put_back(&self, resource: Resource);
 }
 
-/// A resource on loan from a floor.
+/// A resource taken from a lower bound.
 pub struct Loan<S: Shelf> {
     shelf: &'static S,
     resource: Resource,
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Found empty by a floor that cannot wait.
+/// The error of a lower bound that is empty and cannot wait.
 #[derive(Debug)]
 pub struct Empty;
 
@@ -134,18 +134,18 @@ impl Subject for LockFree {
     }
 }
 
-/// A mutex round what is idle and who waits. What comes back goes straight to
-/// the one that waited longest, so nobody can be overtaken: what a fair pool
-/// costs at least when there are more tasks than resources.
+/// A mutex around the idle resources and the queue. A released resource goes
+/// straight to the oldest waiter, so no acquire overtakes another: the lower
+/// bound for a fair pool when there are more tasks than resources.
 pub struct HandOver(Mutex<Desk>);
 
 struct Desk {
     idle: VecDeque<Resource>,
-    queue: VecDeque<Arc<Mutex<Place>>>,
+    queue: VecDeque<Arc<Mutex<Waiter>>>,
 }
 
 /// One waiter's place in the queue, shared by the waiter and the queue.
-enum Place {
+enum Waiter {
     Waiting(Waker),
     Given(Resource),
     /// The waiter was dropped, or has got its resource.
@@ -160,10 +160,10 @@ impl Shelf for HandOver {
                 desk.idle.push_back(resource);
                 return;
             };
-            let mut place = lock(&first);
-            if let Place::Waiting(_) = &*place
-                && let Place::Waiting(waker) =
-                    std::mem::replace(&mut *place, Place::Given(resource))
+            let mut waiter = lock(&first);
+            if let Waiter::Waiting(_) = &*waiter
+                && let Waiter::Waiting(waker) =
+                    std::mem::replace(&mut *waiter, Waiter::Given(resource))
             {
                 break waker;
             }
@@ -175,7 +175,7 @@ impl Shelf for HandOver {
 
 struct HandOverAcquire {
     shelf: &'static HandOver,
-    place: Option<Arc<Mutex<Place>>>,
+    waiter: Option<Arc<Mutex<Waiter>>>,
 }
 
 impl Future for HandOverAcquire {
@@ -184,40 +184,40 @@ impl Future for HandOverAcquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let shelf = self.shelf;
         let loan = |resource| Poll::Ready(Ok(Loan { shelf, resource }));
-        if let Some(place) = &self.place {
-            let mut place = lock(place);
-            return match &mut *place {
-                Place::Given(resource) => {
+        if let Some(waiter) = &self.waiter {
+            let mut waiter = lock(waiter);
+            return match &mut *waiter {
+                Waiter::Given(resource) => {
                     let resource = *resource;
-                    *place = Place::Left;
+                    *waiter = Waiter::Left;
                     loan(resource)
                 }
-                Place::Waiting(waker) => {
+                Waiter::Waiting(waker) => {
                     waker.clone_from(cx.waker());
                     Poll::Pending
                 }
-                Place::Left => Poll::Ready(Err(Empty)),
+                Waiter::Left => Poll::Ready(Err(Empty)),
             };
         }
         let mut desk = lock(&shelf.0);
-        // There is nothing idle while anybody waits, so this overtakes nobody.
+        // Nothing is idle while a task waits, so this overtakes no waiter.
         if let Some(resource) = desk.idle.pop_front() {
             return loan(resource);
         }
-        let place = Arc::new(Mutex::new(Place::Waiting(cx.waker().clone())));
-        desk.queue.push_back(Arc::clone(&place));
+        let waiter = Arc::new(Mutex::new(Waiter::Waiting(cx.waker().clone())));
+        desk.queue.push_back(Arc::clone(&waiter));
         drop(desk);
-        self.place = Some(place);
+        self.waiter = Some(waiter);
         Poll::Pending
     }
 }
 
 impl Drop for HandOverAcquire {
     fn drop(&mut self) {
-        let Some(place) = &self.place else { return };
-        let left = std::mem::replace(&mut *lock(place), Place::Left);
-        // Given, but not collected: it goes to the next.
-        if let Place::Given(resource) = left {
+        let Some(waiter) = &self.waiter else { return };
+        let left = std::mem::replace(&mut *lock(waiter), Waiter::Left);
+        // The resource was given and not collected: it goes to the next waiter.
+        if let Waiter::Given(resource) = left {
             self.shelf.put_back(resource);
         }
     }
@@ -245,7 +245,7 @@ impl Subject for HandOver {
     ) -> impl Future<Output = Result<Self::Lease, Self::Error>> + Send + 'static {
         HandOverAcquire {
             shelf: self,
-            place: None,
+            waiter: None,
         }
     }
 

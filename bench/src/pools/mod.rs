@@ -45,7 +45,7 @@ impl Kind {
 /// How long an acquire waits at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Whatever the pool does by itself.
+    /// The pool's default.
     Default,
     Forever,
     Within(Duration),
@@ -55,7 +55,7 @@ pub enum Patience {
 ///
 /// Scenarios are generic over it, so that every pool is compiled into its own
 /// loop, without a call through a pointer. Pools live for ever: then leases and
-/// futures that borrow them can move to any task. The few bytes are not missed.
+/// futures that borrow them can move to any task. Leaking the few bytes does not matter.
 pub trait Subject: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const KIND: Kind;
@@ -68,7 +68,7 @@ pub trait Subject: Send + Sync + Sized + 'static {
     /// `None` if the pool has no such setting.
     fn open(max: usize, patience: Patience) -> impl Future<Output = Option<Self>> + Send;
 
-    /// The pool's own future, not wrapped, so that its size can be told.
+    /// The pool's own future, not wrapped, so that its size can be measured.
     fn acquire(
         &'static self,
     ) -> impl Future<Output = Result<Self::Lease, Self::Error>> + Send + 'static;
@@ -98,11 +98,11 @@ pub struct Entry {
     pub in_others: bool,
     pub one: fn(Duration) -> Sample,
     pub threads: fn(usize, Duration) -> Sample,
-    /// Absent for those that cannot wait, or only by blocking a thread.
+    /// `None` for pools that cannot wait, or only by blocking a thread.
     pub waiting: Option<Waiting>,
 }
 
-/// The scenarios in which somebody waits.
+/// The scenarios in which acquires wait.
 #[derive(Clone, Copy)]
 pub struct Waiting {
     pub crowd: fn(Load, Duration) -> Sample,
@@ -150,7 +150,6 @@ pub fn all() -> Vec<Entry> {
         Entry::of::<cenote::Hooks>().also_with_hooks(),
         Entry::of::<cenote::HookClosures>().only_with_hooks(),
         Entry::of::<cenote::Fifo>(),
-        Entry::of::<cenote::Histograms>(),
         Entry::of::<deadpool::Deadpool>().also_with_hooks(),
         Entry::of::<deadpool::DeadpoolHooks>().only_with_hooks(),
         Entry::of::<bb8::Bb8>(),

@@ -1,5 +1,5 @@
 //! r2d2 blocks the thread that waits, so it runs on plain threads, and only
-//! where nobody waits: a crowd of tasks would be a crowd of threads.
+//! where no acquire waits: a thousand tasks would need a thousand threads.
 
 use std::convert::Infallible;
 use std::hint::black_box;

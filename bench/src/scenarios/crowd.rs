@@ -1,5 +1,5 @@
 //! Many tasks on few resources, each held across a yield, on two worker
-//! threads: everybody waits nearly all the time.
+//! threads: every task waits nearly all the time.
 //!
 //! Every measurement is two passes: one without a clock, for the time of a
 //! checkout, and one that times every wait.
@@ -56,7 +56,7 @@ struct Turn {
     checkouts: u64,
     /// In ns.
     waits: Vec<u64>,
-    /// The others were served all the while, and this one never.
+    /// This task was never served while the others were.
     starved: bool,
 }
 
@@ -91,7 +91,7 @@ fn pass<P: Subject, const TIMED: bool>(load: Load, time: Duration) -> Option<Pas
     });
     thread::sleep(time);
     stop.store(true, Ordering::Relaxed);
-    // On a plain thread: it must not depend on a runtime that may be stuck.
+    // On a plain thread, because the runtime may hang.
     let pass = result.recv_timeout(GRACE);
     end(runtime, pass.is_err());
     pass.ok()
@@ -118,7 +118,7 @@ async fn turn<P: Subject, const TIMED: bool>(
         } else {
             once(pool.acquire()).await
         };
-        // A wait that was given up is no wait for a lease.
+        // A cancelled wait does not count.
         let Some(lease) = lease else { continue };
         if let Some(begin) = begin {
             turn.waits

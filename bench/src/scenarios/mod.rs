@@ -1,4 +1,4 @@
-//! What the pools are put through.
+//! The scenarios that are measured.
 
 pub mod crowd;
 pub mod one;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// A pool that needs this much longer than it was given hangs.
+/// A pool that takes this much longer than planned counts as hung.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A Tokio runtime with timers, which some pools cannot do without, and without
@@ -20,8 +20,8 @@ fn runtime(workers: usize) -> Runtime {
     runtime.expect("a runtime")
 }
 
-/// Ends a runtime, so that the next measurement has the machine to itself; one
-/// that is stuck is left behind.
+/// Shuts a runtime down, so that the next measurement has the machine to itself. A
+/// hung runtime is leaked.
 fn end(runtime: Runtime, stuck: bool) {
     if stuck {
         runtime.shutdown_background();

@@ -21,7 +21,7 @@ pub const BATCH: u64 = 128;
 /// Checkouts of every thread before anything is measured.
 pub const WARM_UP: u64 = 1000;
 
-/// What the threads of a run start and stop by.
+/// Starts and stops the threads of a run.
 pub struct Gate {
     /// They start together. Waiting there is async, because some pools return a
     /// lease in a task of the thread that dropped it, which must go on meanwhile.
@@ -58,7 +58,7 @@ pub fn run<P: Subject>(threads: usize, time: Duration) -> Sample {
     });
     let stuck = sample.ns.is_none();
     if !stuck {
-        // A pool with something still out would wait for it.
+        // A pool with a leased resource would wait for it.
         let closed = async { tokio::time::timeout(GRACE, pool.close()).await };
         let _ = home.block_on(closed);
     }
@@ -92,7 +92,7 @@ async fn checkouts<P: Subject>(pool: &'static P, gate: &Gate) -> Span {
     }
 }
 
-/// Runs the body on so many threads, for so long.
+/// Runs the body on `threads` threads for the given time.
 pub fn drive(
     threads: usize,
     time: Duration,
@@ -114,7 +114,7 @@ pub fn drive(
             })
         })
         .collect();
-    // Hung threads cannot be stopped; they are left behind, and said to hang.
+    // Hung threads cannot be stopped: they are leaked and reported.
     for _ in 0..threads {
         if starts.recv_timeout(GRACE).is_err() {
             gate.shut.store(true, Ordering::Relaxed);
@@ -130,7 +130,7 @@ pub fn drive(
             Err(_) => return Sample::hung(),
         }
     }
-    // The next measurement begins when this one's threads are gone.
+    // The next measurement begins when the threads of this one have ended.
     for handle in handles {
         let _ = handle.join();
     }

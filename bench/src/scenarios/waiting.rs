@@ -25,7 +25,7 @@ use tokio::task::yield_now;
 use super::threads::own_runtime;
 use crate::pools::{Patience, Subject};
 
-/// Longer than this, and the pool hangs.
+/// A pool that takes longer than this counts as hung.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What a waiter costs, in bytes.
@@ -41,7 +41,7 @@ pub struct Memory {
 
 /// `None` if the pool has no such setting, or hangs.
 pub fn run<P: Subject>(tasks: usize, patience: Patience) -> Option<Memory> {
-    // On a thread of its own, which can be left behind.
+    // On a thread of its own, which can be leaked if it hangs.
     let (done, result) = mpsc::channel();
     thread::spawn(move || {
         let _ = done.send(measure::<P>(tasks, patience));
@@ -74,7 +74,7 @@ fn measure<P: Subject>(tasks: usize, patience: Patience) -> Option<Memory> {
     })
 }
 
-/// The bytes that so many tasks hold when all of them wait, and the size of an
+/// Returns the bytes that all tasks hold while they wait, and the size of an
 /// acquire.
 fn bytes<P: Subject, F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
@@ -91,7 +91,7 @@ fn bytes<P: Subject, F: Future<Output = ()> + Send + 'static>(
         for _ in 0..tasks {
             drop(tokio::spawn(task(pool, Arc::clone(&polled))));
         }
-        // One thread: whoever has counted itself has been polled to its end.
+        // There is one thread, so a task that has counted itself has also been polled.
         while polled.load(Ordering::Relaxed) < tasks {
             yield_now().await;
         }
@@ -104,8 +104,8 @@ fn bytes<P: Subject, F: Future<Output = ()> + Send + 'static>(
     counted
 }
 
-/// The system's allocator, which counts live bytes while it is told to. At other
-/// times it only looks at a word that nobody writes, and so slows no pool down.
+/// The system's allocator, which counts live bytes while counting is on. At other
+/// times it only reads an unchanged word, which slows no pool down.
 pub struct Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);

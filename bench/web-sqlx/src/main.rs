@@ -155,7 +155,7 @@ async fn place_order(
     if basket.lines.iter().any(|line| line.quantity <= 0) {
         return Err(Error::Invalid);
     }
-    // As Cenote begins one: otherwise two that have read cannot both write.
+    // BEGIN IMMEDIATE as in Cenote: otherwise two transactions that have read cannot both write.
     let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
     let order = check_out(&mut transaction, basket).await?;
     transaction.commit().await?;

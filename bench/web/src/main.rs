@@ -1,5 +1,5 @@
-//! The shop as it is, with more on the shelf than can be sold. Takes a folder for its data and SQLite's
-//! `synchronous`, says where it listens, and serves until it is killed.
+//! The unchanged shop with unlimited stock. Takes a folder for its data and SQLite's `synchronous`, prints its
+//! address, and serves until it is killed.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Ours: everything goes through `Db`, with the builder's defaults.
+//! Cenote: every call goes through `Db`, with the builder's defaults.
 
 use cenote::Db;
 
@@ -24,7 +24,7 @@ async fn open(server: &Server, connections: usize) -> Outcome<Db> {
     Ok(db)
 }
 
-/// Makes the table with so many rows.
+/// Creates the table with this number of rows.
 pub async fn set_up(server: &Server, rows: u64) -> Outcome<()> {
     let db = open(server, 1).await?;
     let sql = format!(

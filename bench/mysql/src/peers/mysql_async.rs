@@ -1,5 +1,5 @@
-//! mysql_async: a bare connection, given the statement's text each time, as `Db` is, or a statement that was
-//! prepared by hand; and its pool, with its cache of statements.
+//! mysql_async: a bare connection that gets the text each time, as `Db` does, or a prepared statement; and its
+//! pool, with its statement cache.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row};
@@ -14,7 +14,7 @@ fn options(server: &Server) -> OptsBuilder {
         .db_name(Some("cenote"));
     match server {
         Server::Unix(path) => options.socket(Some(path.clone())),
-        // By TCP it would look for the socket, and take that.
+        // By default a TCP client switches to the Unix socket.
         Server::Tcp(port) => options
             .ip_or_hostname("127.0.0.1")
             .tcp_port(*port)
@@ -57,7 +57,7 @@ impl Peer for Bare {
     }
 }
 
-/// The same with the statement's text, which it knows by its cache of statements.
+/// The same with the text, which its statement cache looks up.
 pub struct BareByText {
     conn: Mutex<Conn>,
 }
@@ -80,7 +80,7 @@ impl Peer for BareByText {
     }
 }
 
-/// As it comes, it resets a connection whenever it comes back, which forgets its statements.
+/// By default the pool resets every returned connection, which discards its prepared statements.
 pub struct AsItComes {
     pool: Pool,
 }
@@ -90,7 +90,7 @@ pub struct WithoutReset {
 }
 
 fn pool(server: &Server, connections: usize, reset: bool) -> Outcome<Pool> {
-    // What is above the minimum it closes as soon as nobody uses it.
+    // The pool closes idle connections above its minimum at once.
     let constraints = PoolConstraints::new(connections, connections).ok_or("so many")?;
     let mut kept = PoolOpts::default().with_constraints(constraints);
     if !reset {

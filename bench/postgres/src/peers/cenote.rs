@@ -1,4 +1,4 @@
-//! Ours: everything goes through `Db`, with the builder's defaults.
+//! Cenote: every call goes through `Db`, with the builder's defaults.
 
 use cenote::Db;
 

@@ -1,5 +1,5 @@
-//! No client library at all: a socket of Tokio's, the bytes of the query, and the answer read to its last
-//! byte without a look at what it says. What is below this is the kernel's and the runtime's.
+//! No client library: a Tokio socket sends the bytes of the query and reads the answer without decoding it. This is
+//! the cost of the kernel and the runtime alone.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -17,7 +17,7 @@ enum Way {
 }
 
 impl Peer for Socket {
-    /// As a user who needs no password.
+    /// Connects as a user without a password.
     async fn open(server: &Server, _connections: usize) -> Outcome<Self> {
         let mut way = match server.host.starts_with('/') {
             true => {

@@ -8,23 +8,23 @@ use crate::engine::{Engine, Failure, Session};
 use crate::reads::read;
 use crate::{Ids, report};
 
-/// What every task does again and again.
+/// The operation that every task repeats.
 #[derive(Clone, Copy)]
-enum Deed {
-    /// One row changed, by itself.
+enum Operation {
+    /// Changes one row.
     Write,
-    /// Two rows changed in a transaction.
+    /// Changes two rows in a transaction.
     Transfer,
-    /// One row read, beside those who write.
+    /// Reads one row while other tasks write.
     Read,
 }
 
-impl Deed {
+impl Operation {
     async fn done(self, session: &mut impl Session, ids: &mut Ids) -> Result<(), Failure> {
         match self {
-            Deed::Write => session.write(ids.next()).await,
-            Deed::Transfer => session.transfer(ids.next(), ids.next()).await,
-            Deed::Read => {
+            Operation::Write => session.write(ids.next()).await,
+            Operation::Transfer => session.transfer(ids.next(), ids.next()).await,
+            Operation::Read => {
                 read(session, ids).await;
                 Ok(())
             }
@@ -32,7 +32,7 @@ impl Deed {
     }
 }
 
-/// So often everybody could have had a turn, before one that had none counts as left out.
+/// A task counts as starved if it had no turn while every task could have had this many.
 const TURNS: usize = 5;
 
 /// The phases of a measurement.
@@ -40,7 +40,7 @@ const WARMING: u8 = 0;
 const COUNTED: u8 = 1;
 const OVER: u8 = 2;
 
-/// What all tasks look at.
+/// What all tasks share.
 struct Watch {
     phase: AtomicU8,
     done: AtomicUsize,
@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// Counts for so long, and longer if the disk is slow. Blocks.
+    /// Counts for this time, or longer if the disk is slow. Blocks.
     fn run(&self, writers: usize, time: Duration) -> Duration {
         std::thread::sleep(time / 4);
         self.phase.store(COUNTED, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Watch {
     }
 }
 
-/// What one task has to tell.
+/// The result of one task.
 struct Tally {
     done: u64,
     slowest: Duration,
@@ -77,49 +77,54 @@ struct Tally {
 }
 
 pub(crate) async fn writes<E: Engine>(engine: &E, writers: usize, time: Duration) {
-    crowd(engine, writers, time, Deed::Write).await;
+    crowd(engine, writers, time, Operation::Write).await;
 }
 
 pub(crate) async fn transfers<E: Engine>(engine: &E, writers: usize, time: Duration) {
-    crowd(engine, writers, time, Deed::Transfer).await;
+    crowd(engine, writers, time, Operation::Transfer).await;
 }
 
-/// One task reads while the others write, which in WAL are not in its way.
+/// One task reads while the others write; in WAL mode writers do not block it.
 pub(crate) async fn reads_beside<E: Engine>(engine: &E, writers: usize, time: Duration) {
     let watch = Arc::new(Watch::new());
     let reader = engine.reader().await;
-    let reading = one(reader, Ids::new(4), Deed::Read, Arc::clone(&watch));
+    let reading = one(reader, Ids::new(4), Operation::Read, Arc::clone(&watch));
     let reading = tokio::spawn(reading);
-    let writing = crowd_watched(engine, writers, time, Deed::Transfer, watch);
+    let writing = crowd_watched(engine, writers, time, Operation::Transfer, watch);
     let took = writing.await;
     let tally = reading.await.expect("the reader does not panic");
     report("reads", per_second(tally.done, took));
     report("slowest_read_us", tally.slowest.as_micros());
 }
 
-async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed) {
-    crowd_watched(engine, writers, time, deed, Arc::new(Watch::new())).await;
+async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, operation: Operation) {
+    crowd_watched(engine, writers, time, operation, Arc::new(Watch::new())).await;
 }
 
 fn per_second(done: u64, took: Duration) -> u128 {
     u128::from(done) * 1_000_000_000 / took.as_nanos()
 }
 
-/// Says how long was counted.
+/// Returns how long was counted.
 async fn crowd_watched<E: Engine>(
     engine: &E,
     writers: usize,
     time: Duration,
-    deed: Deed,
+    operation: Operation,
     watch: Arc<Watch>,
 ) -> Duration {
     let mut tasks = Vec::with_capacity(writers);
     for seed in (10..).take(writers) {
         let session = engine.writer().await;
         let ids = Ids::new(seed);
-        tasks.push(tokio::spawn(one(session, ids, deed, Arc::clone(&watch))));
+        tasks.push(tokio::spawn(one(
+            session,
+            ids,
+            operation,
+            Arc::clone(&watch),
+        )));
     }
-    // On a thread of its own: an engine may keep the runtime's from their timers.
+    // On a thread of its own: an engine may block the runtime's threads and so their timers.
     let clock = tokio::task::spawn_blocking(move || watch.run(writers, time));
     let took = clock.await.expect("the clock does not panic");
     let mut tallies = Vec::with_capacity(writers);
@@ -143,8 +148,13 @@ async fn crowd_watched<E: Engine>(
     took
 }
 
-/// Counts what ended while it counts; errors at any time.
-async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, watch: Arc<Watch>) -> Tally {
+/// Counts the operations that end in the counting phase, and errors in all phases.
+async fn one(
+    mut session: impl Session,
+    mut ids: Ids,
+    operation: Operation,
+    watch: Arc<Watch>,
+) -> Tally {
     let mut tally = Tally {
         done: 0,
         slowest: Duration::ZERO,
@@ -152,12 +162,12 @@ async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, watch: Arc<Wat
     };
     loop {
         let began = Instant::now();
-        let result = deed.done(&mut session, &mut ids).await;
+        let result = operation.done(&mut session, &mut ids).await;
         match watch.phase.load(Ordering::Relaxed) {
             WARMING => {}
             COUNTED => {
                 tally.done += u64::from(result.is_ok());
-                if !matches!(deed, Deed::Read) {
+                if !matches!(operation, Operation::Read) {
                     watch.done.fetch_add(1, Ordering::Relaxed);
                 }
                 tally.slowest = tally.slowest.max(began.elapsed());

@@ -1,4 +1,4 @@
-//! What a program has to be able to do.
+//! The operations that every program implements.
 
 use std::error::Error;
 use std::future::Future;
@@ -8,9 +8,9 @@ use std::path::Path;
 pub mod sql {
     /// One row by its primary key.
     pub const READ: &str = "SELECT id, name, balance FROM account WHERE id = ?";
-    /// As long as it is told: every account once for each of the first so many.
+    /// A scan whose length the parameter sets: every account once for each of the first `?` accounts.
     pub const SCAN: &str = "SELECT sum(a.balance + b.id) FROM account b, account a WHERE b.id <= ?";
-    /// One row changed.
+    /// Changes one row.
     pub const PUT: &str = "UPDATE account SET balance = balance + 1 WHERE id = ?";
     /// The other half of a transaction.
     pub const TAKE: &str = "UPDATE account SET balance = balance - 1 WHERE id = ?";
@@ -21,7 +21,7 @@ pub mod sql {
 pub struct Account {
     /// The primary key.
     pub id: i64,
-    /// A short text, owned: what most programs ask for.
+    /// A short, owned text, as most programs read it.
     pub name: String,
     /// A number.
     pub balance: i64,
@@ -37,7 +37,7 @@ pub enum Synchronous {
 }
 
 impl Synchronous {
-    /// The pragma's word.
+    /// Returns the value for the pragma.
     pub fn word(self) -> &'static str {
         match self {
             Synchronous::Normal => "normal",
@@ -49,7 +49,7 @@ impl Synchronous {
 /// Why a write failed: counted and shown, not fatal.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// A way to SQLite.
+/// A library for SQLite.
 ///
 /// All have WAL, a busy time-out of 30 s and foreign keys on, which are the defaults of `Db`.
 pub trait Engine: Clone + Send + Sync + Sized + 'static {
@@ -59,10 +59,10 @@ pub trait Engine: Clone + Send + Sync + Sized + 'static {
     /// Opens the file.
     fn open(file: &Path, synchronous: Synchronous) -> impl Future<Output = Self> + Send;
 
-    /// For one of a few tasks that read.
+    /// Opens a session for one of a few reading tasks.
     fn reader(&self) -> impl Future<Output = Self::Session> + Send;
 
-    /// For one of the tasks that write.
+    /// Opens a session for one of the writing tasks.
     fn writer(&self) -> impl Future<Output = Self::Session> + Send;
 }
 

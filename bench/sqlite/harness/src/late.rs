@@ -1,4 +1,4 @@
-//! How long everybody else on the runtime has to wait.
+//! How long the other tasks of the runtime have to wait.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::{Ids, report};
 
 const PERIOD: Duration = Duration::from_millis(1);
 const SCAN: Duration = Duration::from_millis(200);
-/// What a read of a row takes, more or less.
+/// The approximate time of reading a row.
 const READ: Duration = Duration::from_micros(4);
-/// Nothing here may take longer, whatever an engine does to the runtime.
+/// The time limit of every measurement.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Reads in a row beside a task that wants its turn.
+/// Consecutive reads beside a task that always wants to run.
 const READS: usize = 10_000;
 
 /// A timer of 1 ms, while one task reads rows and another has a scan of 200 ms: first with a
@@ -42,7 +42,7 @@ pub(crate) async fn timer<E: Engine>(engine: &E) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // The timer and the reader are to be at work when the scan begins.
+    // The timer and the reader have to run before the scan begins.
     tokio::time::sleep(20 * PERIOD).await;
     let before = reads.load(Ordering::Relaxed);
     let began = Instant::now();
@@ -59,8 +59,8 @@ pub(crate) async fn timer<E: Engine>(engine: &E) {
     report("reads_meanwhile", meanwhile);
 }
 
-/// The same timer without a database, for as long: a task that is as busy as one that reads, and
-/// a thread that is as busy as one that scans. What is late then is the machine's doing.
+/// The same timer without a database, beside a task as busy as a reader and a thread as busy as a scan. Delays
+/// here come from the machine.
 pub(crate) async fn timer_without() {
     let over = Arc::new(AtomicBool::new(false));
     let ticking = tokio::spawn(worst_lateness(Arc::clone(&over)));
@@ -100,8 +100,8 @@ async fn worst_lateness(over: Arc<AtomicBool>) -> Duration {
     worst
 }
 
-/// How many accounts to scan so that it takes so long. Leaves behind a statement that has
-/// been quick very often.
+/// Returns how many accounts a scan of this length has to visit. The statement has run quickly many times
+/// afterwards.
 async fn limit_for(session: &mut impl Session, time: Duration) -> i64 {
     const PROBE: i64 = 40;
     for _ in 0..100 {
@@ -109,12 +109,12 @@ async fn limit_for(session: &mut impl Session, time: Duration) -> i64 {
     }
     let began = Instant::now();
     session.scan(sql::SCAN, PROBE).await;
-    // Limited, so that an odd reading of the clock does not ask for a scan of hours.
+    // Limited, so that one wrong reading of the clock does not cause a scan of hours.
     let times = time.as_micros() / began.elapsed().as_micros().max(1);
     PROBE * i64::try_from(times.clamp(1, 200)).expect("it is at most 200")
 }
 
-/// 10,000 reads in a row in one task, beside one that only wants its turn.
+/// 10,000 consecutive reads in one task, beside a task that always wants to run.
 pub(crate) async fn gap<E: Engine>(engine: &E) {
     let mut session = engine.reader().await;
     let mut ids = Ids::new(3);
@@ -129,7 +129,7 @@ pub(crate) async fn gap<E: Engine>(engine: &E) {
     .await;
 }
 
-/// The same without a database: what is the machine's doing.
+/// The same without a database: the delays of the machine.
 pub(crate) async fn gap_without() {
     beside(async {
         for _ in 0..READS {
@@ -139,8 +139,8 @@ pub(crate) async fn gap_without() {
     .await;
 }
 
-/// Reports the longest time between two turns of a task that always wants one, while other
-/// work goes on: by the clock, and by what the thread really ran.
+/// Reports the longest time between two polls of a task that always wants to run, beside other work: in wall time,
+/// and in the thread's CPU time.
 async fn beside(work: impl Future<Output = ()> + Send + 'static) {
     let over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&over);
@@ -158,7 +158,7 @@ async fn beside(work: impl Future<Output = ()> + Send + 'static) {
         }
         (worst, worst_run, turns)
     });
-    // It is to have had its first turn.
+    // The task has to have been polled once.
     tokio::task::yield_now().await;
     let worked = tokio::spawn(async move {
         work.await;
@@ -171,7 +171,7 @@ async fn beside(work: impl Future<Output = ()> + Send + 'static) {
     report("turns", turns);
 }
 
-/// How long this thread has run.
+/// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     let run = clock_gettime(ClockId::ThreadCPUTime);
     run.try_into()

@@ -20,12 +20,11 @@ pub const ROWS: i64 = 10_000;
 /// Tasks that write at the same time.
 const WRITERS: usize = 200;
 
-/// Runs the scenario that the command line asks for. `writers_alone` is for an engine that only
-/// one task can write with.
+/// Runs the scenario of the command line. `writers_alone` is for an engine with which only one task can write.
 ///
 /// # Panics
 ///
-/// If anything fails that has to work: then there is nothing to compare.
+/// If a required operation fails: then there is nothing to compare.
 pub fn run<E: Engine>(writers_alone: bool) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [file, scenario, milliseconds] = arguments.as_slice() else {
@@ -40,7 +39,7 @@ pub fn run<E: Engine>(writers_alone: bool) {
         Some((what, "ct")) => (what, one_thread()),
         _ => panic!("the scenario {scenario} does not end in -mt or -ct"),
     };
-    // In a task, as a server has them: the runtime's main future is a case of its own.
+    // In a spawned task, as in a server: the runtime polls its main future differently.
     let task = runtime.spawn(measure::<E>(what.to_owned(), own, time, writers_alone));
     runtime.block_on(task).expect("nothing in it panics");
 }
@@ -74,14 +73,14 @@ fn many_threads() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .enable_time()
         .build()
-        .expect("threads can be had")
+        .expect("threads can be started")
 }
 
 fn one_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
-        .expect("a runtime can be had")
+        .expect("a runtime can be built")
 }
 
 fn report(name: &str, value: impl std::fmt::Display) {

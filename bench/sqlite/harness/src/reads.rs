@@ -30,7 +30,7 @@ pub(crate) async fn one_task<E: Engine>(engine: &E, time: Duration) {
     report("ns", took.as_nanos() / u128::from(reads));
 }
 
-/// Reads a row and makes sure that it is the right one.
+/// Reads a row and checks that it is the right one.
 pub(crate) async fn read(session: &mut impl Session, ids: &mut Ids) {
     let id = ids.next();
     let account = black_box(session.read(id).await);

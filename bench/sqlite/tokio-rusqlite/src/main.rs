@@ -52,7 +52,7 @@ impl Engine for Threads {
     }
 }
 
-/// One connection, which many may have.
+/// One connection that many tasks share.
 struct Shared(Connection);
 
 impl Session for Shared {

@@ -1,5 +1,5 @@
 //! Starts a server, keeps it busy over a number of connections, and prints how many requests it
-//! answered in a second, and how many microseconds of the processor each took it (where there is a /proc).
+//! answered per second, and the CPU time of each in microseconds (if the system has /proc).
 //!
 //!     load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS
 //!
@@ -75,15 +75,15 @@ async fn main() -> Result<()> {
             let (rate, used) = measured?;
             println!("{name}-{route} {rate:.0} {used:.1}");
         }
-        // They ask for ever, so one that ends has failed.
+        // Clients never end, so one that has ended has failed.
         failed = clients.join_next() => return failed.ok_or("no connections")??,
     }
-    // Before its folder goes.
+    // The server has to end before its folder is deleted.
     server.kill().await?;
     Ok(())
 }
 
-/// The microseconds of the processor that this process has used, its own and the kernel's for it.
+/// Returns the CPU time of this process in microseconds, user and system.
 fn processor_time(pid: u32) -> f64 {
     // The kernel counts in hundredths of a second, whatever the machine.
     const MICROSECONDS: f64 = 10_000.0;
@@ -112,7 +112,7 @@ async fn start(program: &str, folder: &Path, synchronous: &str) -> Result<(Child
     ))
 }
 
-/// What is sent, and the status that it has to be answered with.
+/// A request and its expected status.
 struct Request {
     text: String,
     status: &'static str,
@@ -138,14 +138,14 @@ fn order_request() -> Request {
     }
 }
 
-/// Sends one request after the other, the first by this number, so that not all connections send the same.
+/// Sends requests in sequence. `first` differs per connection, so that they send different ones.
 async fn keep_asking(
     mut socket: TcpStream,
     requests: Arc<[Request]>,
     first: usize,
     answered: Arc<AtomicU64>,
 ) -> Result<()> {
-    // One buffer and nearly always one read: what the load takes of the machine, the server lacks.
+    // One buffer and nearly always one read, so that the load generator uses little of the machine.
     let mut buffer = [0; 4096];
     for Request { text, status } in requests.iter().cycle().skip(first % requests.len()) {
         socket.write_all(text.as_bytes()).await?;
@@ -166,7 +166,7 @@ async fn keep_asking(
     Err("there are no requests to send".into())
 }
 
-/// Whether an answer is there to its last byte. Only answers that say how long they are, are expected.
+/// Returns whether a response is complete. Expects a Content-Length.
 fn is_complete(answer: &[u8]) -> Result<bool> {
     const LENGTH: &[u8] = b"\r\ncontent-length: ";
     let Some(head) = position(answer, b"\r\n\r\n") else {

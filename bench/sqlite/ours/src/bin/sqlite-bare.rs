@@ -29,7 +29,7 @@ fn fill(file: &Path) -> rusqlite::Result<()> {
         )?;
     }
     transaction.commit()?;
-    // Closing brings all of it into the one file.
+    // Closing moves the write-ahead log into the file.
     connection.close().map_err(|(_, error)| error)
 }
 
