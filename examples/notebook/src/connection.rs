@@ -105,21 +105,6 @@ impl Connection for NotebookConnection {
         })
     }
 
-    fn run_batch<'c>(
-        &'c mut self,
-        sql: &'c str,
-        sets: &'c [Vec<Param<'c>>],
-    ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move {
-            let mut all = Outcome::default();
-            for set in sets {
-                self.ask(sql, set)?;
-                all.rows_affected += self.answer(false).await?.rows_affected;
-            }
-            Ok(all)
-        })
-    }
-
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
             self.check_free()?;

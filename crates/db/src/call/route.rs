@@ -57,6 +57,7 @@ pub(crate) async fn acquire(
     };
     // A cancel from here on returns the permit to write.
     let mut lease = acquire_any(handle, inside, site).await?;
+    handle.check_idle_if_due(&mut lease);
     lease.set_writer(writer);
     Ok(lease)
 }

@@ -50,13 +50,11 @@ impl<'a> Call<'a> {
                     return self.ended(Some(text.sql()), Err(error));
                 }
             };
+            handle.check_idle_if_due(&mut lease);
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             op.set_unpinned(true);
             // A cancel from here on gives the connection back; the pool settles its unanswered call.
             let answer = lease.send(&op, self.site).await;
-            if lease.is_check_due() {
-                handle.check_idle();
-            }
             if answer.is_ok() && lease.is_clean() {
                 self.note(None);
                 return answer;

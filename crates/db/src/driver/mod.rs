@@ -199,6 +199,8 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// taken effect: the layer lets such a transaction only be rolled back. The layer calls this with a bounded number
     /// of sets, several times in a transaction if there are more.
     ///
+    /// By default, runs one set after the other, in a transaction of its own if none is open.
+    ///
     /// # Errors
     ///
     /// The first error ends the call. It names the set, by [`Error::in_set`], if the set and not the statement is wrong.
@@ -206,11 +208,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
         &'c mut self,
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
-    ) -> BoxFuture<'c, Result<Outcome>>;
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move { Ok(one_by_one(self, sql, sets, false).await?.0) })
+    }
 
     /// As [`run_batch`](Connection::run_batch), and returns the rows of all sets, in the order of the sets.
-    ///
-    /// By default, runs one set after the other, in a transaction of its own if none is open.
     ///
     /// # Errors
     ///
@@ -220,39 +222,7 @@ pub trait Connection: fmt::Debug + Send + 'static {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Vec<Batch>>> {
-        Box::pin(async move {
-            let own = self.status() == Status::Idle;
-            if own {
-                self.begin_with(&Begin::default(), None).await?;
-            }
-            let mut rows = Vec::new();
-            let mut failed = None;
-            for (n, params) in sets.iter().enumerate() {
-                match self.run(Request::new(sql, params)).await {
-                    Ok(outcome) => rows.extend(outcome.rows),
-                    Err(error) => {
-                        failed = Some(error.in_set(n as u64));
-                        break;
-                    }
-                }
-            }
-            match failed {
-                None if own => match self.commit().await? {
-                    CommitOutcome::Committed => Ok(rows),
-                    CommitOutcome::RolledBack => {
-                        let message = "the server answered the commit with a rollback";
-                        Err(Error::new(crate::Kind::RolledBack, message))
-                    }
-                },
-                None => Ok(rows),
-                Some(error) => {
-                    if own && !self.is_broken() {
-                        self.rollback().await?;
-                    }
-                    Err(error)
-                }
-            }
-        })
+        Box::pin(async move { Ok(one_by_one(self, sql, sets, true).await?.1) })
     }
 
     /// Prepares a statement, and keeps it if the connection has a cache.
@@ -368,6 +338,47 @@ pub trait Connection: fmt::Debug + Send + 'static {
 
     /// Returns the connection as its own type, so that an application can use what only this driver has.
     fn as_any(&mut self) -> &mut dyn Any;
+}
+
+/// Runs a statement with one set after the other, in a transaction of its own if none is open. Returns the affected rows
+/// of all sets, and their rows if they are wanted.
+///
+/// # Cancel safety
+///
+/// Dropped, it leaves an open transaction, as every dropped call may: settling rolls it back.
+async fn one_by_one<C: Connection + ?Sized>(
+    connection: &mut C,
+    sql: &str,
+    sets: &[Vec<Param<'_>>],
+    wants_rows: bool,
+) -> Result<(Outcome, Vec<Batch>)> {
+    let mut all = Outcome::default();
+    let mut rows = Vec::new();
+    let own = connection.status() == Status::Idle && !sets.is_empty();
+    if own {
+        connection.begin_with(&Begin::default(), None).await?;
+    }
+    for (n, params) in sets.iter().enumerate() {
+        let mut request = Request::new(sql, params);
+        request.rows = wants_rows;
+        match connection.run(request).await {
+            Ok(outcome) => {
+                all.rows_affected += outcome.rows_affected;
+                rows.extend(outcome.rows);
+            }
+            Err(error) => {
+                if own && !connection.is_broken() {
+                    connection.rollback().await?;
+                }
+                return Err(error.in_set(n as u64));
+            }
+        }
+    }
+    if own && connection.commit().await? == CommitOutcome::RolledBack {
+        let message = "the server answered the commit with a rollback";
+        return Err(Error::new(crate::Kind::RolledBack, message));
+    }
+    Ok((all, rows))
 }
 
 /// A statement to run.

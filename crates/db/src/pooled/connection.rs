@@ -276,10 +276,15 @@ impl PooledConnection {
         self.answers = self.answers.wrapping_add(1);
     }
 
-    /// Returns whether the connection has answered so often that the idle connections should be checked.
+    /// Returns whether the connection has answered so often that the idle connections should be checked, and starts to
+    /// count again.
     #[inline]
-    pub(crate) fn is_check_due(&self) -> bool {
-        self.answers.is_multiple_of(CHECK_EVERY)
+    pub(crate) fn take_check_due(&mut self) -> bool {
+        let is_due = self.answers >= CHECK_EVERY;
+        if is_due {
+            self.answers = 0;
+        }
+        is_due
     }
 
     /// Checks, without a round trip, whether the server has closed the connection. Every use begins with it.

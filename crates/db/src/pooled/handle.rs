@@ -8,6 +8,7 @@ use cenote_pool::{Pool, Runtime};
 
 use crate::config::DbConfig;
 use crate::listen::Hub;
+use crate::pooled::connection::PooledConnection;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::Shared;
 
@@ -27,10 +28,18 @@ pub(crate) struct Handle {
 const CHECK_INTERVAL: u64 = 1_000_000_000;
 
 impl Handle {
+    /// Has the idle connections checked if the acquired connection has answered often enough. Every acquire ends with it.
+    #[inline]
+    pub(crate) fn check_idle_if_due(&self, acquired: &mut PooledConnection) {
+        if acquired.take_check_due() {
+            self.check_idle();
+        }
+    }
+
     /// Has the idle connections checked, at most once a second: nobody would notice that a connection died that is not
     /// used.
     #[cold]
-    pub(crate) fn check_idle(&self) {
+    fn check_idle(&self) {
         let now = self.shared.runtime.coarse_now();
         // Relaxed: the thread that changes the time runs the check, and one check too many is harmless.
         let next = self.next_check.load(Ordering::Relaxed);

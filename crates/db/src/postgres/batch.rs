@@ -3,7 +3,7 @@
 //! | statement | messages | round trips |
 //! |---|---|---|
 //! | any | Bind and Execute for each set, one Sync | 1 |
-//! | a plain INSERT, at least [`FEWEST`] sets | see [`rows`](super::rows) | 1 |
+//! | a plain INSERT, at least [`FEWEST`] sets | see [`rows`](super::rows) | 1, and before the first batch up to 3 |
 //!
 //! Outside of a transaction one Sync makes the batch all or nothing. While the client sends, it reads the
 //! answers: the server would stop reading if nobody took them.

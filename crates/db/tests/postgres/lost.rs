@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use cenote::{Db, Error, Kind, Result};
+use cenote::{CallOptions, Db, Error, Kind, Result};
 
 use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{SESSION_ID, dsn, kill, session_id, until};
@@ -248,30 +249,44 @@ async fn h27_a_restart_fails_no_call() {
     assert_eq!(count(&db).await, 20);
 }
 
+/// A dead idle connection is found by the check that the answers of another one bring forward, whichever way the calls
+/// take.
 #[tokio::test]
-async fn h27_fifty_queries_reap_a_dead_idle_connection() {
-    let (db, admin) = open(2).await;
-    let (one, two) = (
-        db.connection().await.unwrap(),
-        db.connection().await.unwrap(),
-    );
-    let pids: [i64; 2] = [
-        one.query_as_one(SESSION_ID, ()).await.unwrap(),
-        two.query_as_one(SESSION_ID, ()).await.unwrap(),
+async fn h27_fifty_calls_reap_a_dead_idle_connection() {
+    let calls: [(&str, Call); 3] = [
+        ("queries", |db| {
+            Box::pin(async { db.query("SELECT 1", ()).await.map(drop) })
+        }),
+        ("queries with options", |db| {
+            let options = CallOptions::new().timeout(Duration::from_secs(60));
+            Box::pin(async move { db.with(options).query("SELECT 1", ()).await.map(drop) })
+        }),
+        ("transactions", |db| {
+            Box::pin(db.transaction(async || db.query("SELECT 1", ()).await.map(drop)))
+        }),
     ];
-    drop((one, two));
-    // The one that this thread does not use.
-    let used = session_id(&db).await;
-    let idle = pids.into_iter().find(|pid| *pid != used).unwrap();
-    kill(&admin, idle).await;
-    for _ in 0..50 {
-        count(&db).await;
+    for (name, call) in calls {
+        let (db, admin) = open(2).await;
+        let (one, two) = (
+            db.connection().await.unwrap(),
+            db.connection().await.unwrap(),
+        );
+        let pids: [i64; 2] = [
+            one.query_as_one(SESSION_ID, ()).await.unwrap(),
+            two.query_as_one(SESSION_ID, ()).await.unwrap(),
+        ];
+        drop((one, two));
+        // The one that this thread does not use.
+        let used = session_id(&db).await;
+        let idle = pids.into_iter().find(|pid| *pid != used).unwrap();
+        kill(&admin, idle).await;
+        for _ in 0..50 {
+            call(&db).await.unwrap();
+        }
+        let what = format!("the dead connection is gone after {name}");
+        until(&what, async || db.status().total == 1).await;
+        assert_eq!(session_id(&db).await, used, "{name}");
     }
-    until("the dead connection is gone", async || {
-        db.status().total == 1
-    })
-    .await;
-    assert_eq!(session_id(&db).await, used);
 }
 
 /// What the first connection of a scripted server does with its first request.
