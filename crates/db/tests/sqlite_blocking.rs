@@ -22,7 +22,7 @@ const MOST: Duration = Duration::from_millis(2);
 const HARMLESS_RUNS: usize = 10;
 
 /// Another program on the machine may slow a run down: only what is slow each time is blamed.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 10;
 
 /// Only for calls that are on the thread by then: a poll is never cut short by it.
 const LONG_ENOUGH: Duration = Duration::from_millis(300);

@@ -1,5 +1,6 @@
 //! Histograms of durations, with buckets that are at most a quarter wide.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,16 @@ const BUCKETS: usize = 64 << SUB;
 /// assert_eq!(requests.snapshot().count(), 1);
 /// ```
 // Relaxed throughout: the numbers are independent of each other.
-#[derive(Debug)]
 pub struct LiveHistogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
     max: AtomicU64,
+}
+
+impl fmt::Debug for LiveHistogram {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(out)
+    }
 }
 
 impl Default for LiveHistogram {
@@ -187,11 +193,24 @@ pub struct Timings {
 }
 
 /// A distribution of durations, exact to a quarter.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Histogram {
     buckets: Vec<u64>,
     sum: u64,
     max: u64,
+}
+
+/// The figures that a person reads, instead of all buckets.
+impl fmt::Debug for Histogram {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Histogram")
+            .field("count", &self.count())
+            .field("sum", &self.sum())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
+    }
 }
 
 impl Histogram {
@@ -320,5 +339,7 @@ mod tests {
         let median = histogram.quantile(0.5);
         assert!(median >= Duration::from_millis(50) && median <= Duration::from_millis(63));
         assert!(histogram.quantile(0.0) <= median);
+        let shown = format!("{histogram:?}");
+        assert!(shown.contains("count: 100") && shown.contains("max: 100ms"));
     }
 }
