@@ -201,6 +201,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
     ///
     /// By default, runs one set after the other, in a transaction of its own if none is open.
     ///
+    /// # Cancel safety
+    ///
+    /// A dropped batch takes effect as a whole or not at all. Its own transaction may still be open: the layer rolls it
+    /// back.
+    ///
     /// # Errors
     ///
     /// The first error ends the call. It names the set, by [`Error::in_set`], if the set and not the statement is wrong.
@@ -345,7 +350,7 @@ pub trait Connection: fmt::Debug + Send + 'static {
 ///
 /// # Cancel safety
 ///
-/// Dropped, it leaves an open transaction, as every dropped call may: settling rolls it back.
+/// Dropped, its own transaction may still be open.
 async fn one_by_one<C: Connection + ?Sized>(
     connection: &mut C,
     sql: &str,
