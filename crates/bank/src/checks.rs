@@ -71,7 +71,7 @@ impl PoolState {
 pub struct Audits {
     /// The number of audits.
     pub done: u64,
-    /// The first wrong sum.
+    /// The first sum of all balances that was wrong, in cents.
     pub wrong: Option<i64>,
 }
 

@@ -47,7 +47,7 @@ pub struct Fates {
     pub rolled_back: u64,
     /// Those whose commit got no answer, committed or not.
     pub unknown: u64,
-    /// Those of the unknown ones that were committed.
+    /// The number of unknown transfers that were committed.
     pub unknown_committed: u64,
 }
 
@@ -134,7 +134,7 @@ impl Ledger {
         }
         let nobodys = written
             .keys()
-            .map(|number| format!("transfer {number} is nobody's"));
+            .map(|number| format!("transfer {number} belongs to no client"));
         wrong.extend(nobodys);
         abridge(wrong)
     }
@@ -242,7 +242,7 @@ mod tests {
         for (written, said) in [
             (&[][..], "transfer 1 was acknowledged and IS NOT THERE"),
             (&[1, 2], "transfer 2 was rolled back and IS THERE"),
-            (&[1, 9], "transfer 9 is nobody's"),
+            (&[1, 9], "transfer 9 belongs to no client"),
         ] {
             assert_eq!(ledger().compare(0, &rows(written)), [said]);
         }

@@ -9,7 +9,7 @@ const LEDGER: &str = "cenote_bank_ledger";
 /// Says that the tables are ours, and whether a run uses them.
 const MARK: &str = "cenote_bank_run";
 
-/// What stands in [`MARK`].
+/// The possible contents of the table [`MARK`].
 const RUNNING: &str = "running";
 const DONE: &str = "done";
 

@@ -69,7 +69,7 @@ impl Body {
     ///
     /// # Safety
     ///
-    /// Nobody else knows this body yet but its own callbacks, which do not use the pool.
+    /// Only the body's own callbacks may know this body yet, and they must not use the pool.
     pub(crate) unsafe fn begin(&self, pool: Pool<Callbacks>) {
         // SAFETY: the caller's promise.
         unsafe { *self.pool.get() = Some(pool) };

@@ -44,7 +44,7 @@ impl Failure {
         Failure::new(4, text)
     }
 
-    /// It was ended by hand before anything could be checked.
+    /// The user interrupted a run before its checks.
     pub(crate) fn interrupted() -> Self {
         Failure::new(
             130,
@@ -52,7 +52,7 @@ impl Failure {
         )
     }
 
-    /// It was ended by hand while it migrated.
+    /// The user interrupted `cenote migrate`.
     pub(crate) fn interrupted_migration() -> Self {
         Failure::new(
             130,
@@ -60,7 +60,7 @@ impl Failure {
         )
     }
 
-    /// It was ended by hand while it looked.
+    /// The user interrupted `cenote check`.
     pub(crate) fn interrupted_check() -> Self {
         Failure::new(130, "interrupted")
     }

@@ -149,7 +149,7 @@ impl Paint {
     }
 }
 
-/// Cuts a painted text after so many visible columns.
+/// Cuts a painted text after `columns` visible columns.
 fn cropped(text: &str, columns: usize) -> String {
     let mut kept = String::new();
     let mut left = columns;

@@ -273,7 +273,7 @@ impl Error {
         }
     }
 
-    /// The same, for an error on its way.
+    /// Adds the call, as `set_call` does, and returns the error.
     #[must_use]
     #[cold]
     pub(crate) fn in_call(

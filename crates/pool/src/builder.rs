@@ -338,8 +338,9 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an async closure. The drop of a
-    /// lease polls it first, then the runtime. It also decides about a resource whose holder panicked.
+    /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an async closure. Dropping a
+    /// lease polls the closure's future once; if it is pending, the runtime drives it to its end. The closure
+    /// also decides whether the pool keeps a resource whose holder panicked.
     pub fn before_release_async<A: Answer + 'static>(
         mut self,
         check: impl for<'a> InformedHook<'a, M::Resource, A>,

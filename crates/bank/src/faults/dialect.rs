@@ -16,9 +16,9 @@ pub(crate) enum Dialect {
 /// The clients' sessions, as the server reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backends {
-    /// All of them.
+    /// The number of sessions.
     pub(crate) total: i64,
-    /// Those that run a statement or have a transaction open.
+    /// The number of sessions that run a statement or have an open transaction.
     pub(crate) busy: i64,
 }
 

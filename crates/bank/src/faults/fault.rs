@@ -32,7 +32,7 @@ pub enum Fault {
     Crash,
     /// The server's processes are stopped for a while.
     Freeze,
-    /// Somebody takes every connection.
+    /// The injector holds every connection of the pool.
     ExhaustPool,
     /// The pool's breaker opens.
     OpenBreaker,
@@ -40,7 +40,7 @@ pub enum Fault {
     Resize,
     /// `Db::replace_all`.
     ReplaceAll,
-    /// Somebody locks every account.
+    /// The injector locks every account.
     LockAll,
 }
 

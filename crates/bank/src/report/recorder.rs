@@ -8,7 +8,7 @@ use crate::workload::{Outcome, Phase, Snapshot};
 
 /// The most samples that are kept: two for each column of a chart.
 const MOST: usize = 2_000;
-/// Rates are means over so many samples, so that a chart shows the trend.
+/// Rates are means over this many samples, so that a chart shows the trend.
 const SMOOTH: usize = 5;
 
 /// The figures of one moment. Those that only grow are counted from the start of the run.
@@ -28,7 +28,7 @@ struct Sample {
 #[derive(Debug)]
 pub struct Recorder {
     samples: Vec<Sample>,
-    /// One of so many snapshots is kept.
+    /// The recorder keeps one in this many snapshots.
     every: usize,
     seen: usize,
 }

@@ -50,7 +50,7 @@ pub(super) enum Habit {
 }
 
 impl Habit {
-    /// Those of a plan's orders that it carries out.
+    /// Returns the orders of a plan that a client with this habit carries out.
     fn orders(self, orders: &mut [Order; 3]) -> &mut [Order] {
         match self {
             Habit::Savepoints | Habit::SavepointGuards => orders,
@@ -192,7 +192,7 @@ impl Drop for Visit {
 pub(super) struct Plan {
     pub(super) habit: Habit,
     pub(super) orders: [Order; 3],
-    /// After how many polls a visit is dropped that is cut off.
+    /// The number of polls after which a cut-off visit is dropped.
     pub(super) polls: usize,
     /// How many statements a visit runs before its panic.
     pub(super) statements: u32,

@@ -1,4 +1,4 @@
-//! What clients do in a visit: most behave, the others do what programs do to databases.
+//! The visits of clients: most use the database correctly, the others make the mistakes of real programs.
 
 use std::sync::Arc;
 

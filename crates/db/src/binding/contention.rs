@@ -59,8 +59,8 @@ impl Contention {
         }
     }
 
-    /// Notes that code in this frame waits for a connection. `None` if no transaction around it holds one: then it blocks
-    /// nobody.
+    /// Notes that code in this frame waits for a connection. `None` if no transaction around it holds one: then the
+    /// wait blocks no other task.
     pub(crate) fn wait(
         self: &Arc<Self>,
         frame: &Arc<Frame>,

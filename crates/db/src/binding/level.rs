@@ -87,8 +87,8 @@ impl Doom {
     pub(super) fn error(self) -> Error {
         let (message, role, site) = match self {
             Doom::Dropped(site) => (
-                "a call of this transaction was dropped before it was answered, so nobody \
-                 knows whether it took effect: the transaction can only be rolled back",
+                "a call of this transaction was dropped before the server answered it, so it may or may not \
+                 have taken effect: roll the transaction back",
                 "dropped at",
                 site,
             ),
@@ -232,6 +232,6 @@ pub(crate) struct Undo {
     pub(crate) depth: usize,
     /// The savepoint to roll back to; `None` is the whole transaction.
     pub(crate) savepoint: Option<String>,
-    /// The call that has sent the rollback, if nobody saw the answer.
+    /// The call that sent the rollback and was dropped before the answer.
     pub(crate) sent: Option<&'static Location<'static>>,
 }

@@ -379,8 +379,8 @@ impl ConnectionTurn {
         Ok(())
     }
 
-    /// Sends a rollback. A cancel leaves the connection unsettled and the rollback on the list. It dooms nothing: nobody
-    /// uses the transaction any more.
+    /// Sends a rollback. A cancel leaves the connection unsettled and the rollback on the list. A cancel dooms
+    /// nothing, because no code uses the transaction any more.
     async fn send_undo<O: Op>(
         &mut self,
         op: O,
@@ -416,7 +416,7 @@ impl ConnectionTurn {
         match state.levels.first() {
             None => {
                 let open = matches!(status, Status::InTransaction | Status::Failed);
-                // A transaction that is about to be undone belongs to nobody.
+                // A transaction that is about to be rolled back has no owner.
                 let open = open && state.undo.is_empty();
                 if let (true, Some(site)) = (open, site) {
                     let level = Level::raw(&self.bound.shared, state.owner(), site);

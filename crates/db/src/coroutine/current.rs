@@ -8,7 +8,7 @@ use super::frame::{CoroutineId, Frame};
 thread_local! {
     static CURRENT: RefCell<Option<Entered>> = const { RefCell::new(None) };
 
-    /// Whether `CURRENT` has a frame: every call asks, and mostly it has none.
+    /// Whether `CURRENT` has a frame. Every call reads this flag first, because there is usually no frame.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 
     /// The frame around a detached future, which is not the future's own.

@@ -94,7 +94,7 @@ pub(super) struct Request {
 /// What the task does next with an open connection.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// Closes it: nobody listens, or the handle is closed.
+    /// Closes the connection: there is no listener, or the handle is closed.
     End,
     /// Opens another one.
     Replace,
@@ -322,7 +322,7 @@ impl Shared {
         wakes.into_iter().for_each(|waker| waker.wake());
     }
 
-    /// Notes that the connection is gone. From now on those who were ready are owed a Gap.
+    /// Notes that the connection was lost: every listener that was ready gets a Gap later.
     pub(super) fn note_loss(&self, cause: &GapCause) {
         let mut state = self.lock();
         if let GapCause::ConnectionLost(error) = cause {

@@ -28,12 +28,12 @@ const LASTED: Duration = Duration::from_secs(1);
 
 /// Why the task stopped using a connection.
 enum Ended {
-    /// Nobody needs it.
+    /// There is no listener, or the handle is closed.
     Unwanted,
     Lost(GapCause),
 }
 
-/// Runs until nobody listens.
+/// Runs until there is no listener.
 ///
 /// # Cancel safety
 ///

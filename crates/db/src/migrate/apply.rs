@@ -115,7 +115,7 @@ impl Db {
             match self.migrate_next(migrations).await? {
                 Step::UpToDate => return Ok(()),
                 Step::Applied(applied) => on_applied(applied),
-                // The history has it now. If it has not, the next step would be the same for ever.
+                // The history must list the migration now. If it does not, the loop would never end.
                 Step::AppliedElsewhere(file) if skipped.as_ref() != Some(&file) => {
                     skipped = Some(file);
                 }
@@ -420,7 +420,7 @@ fn refuses_transactions(error: &Error) -> bool {
     error.sql_state() == Some("25001") || error.message().contains("within a transaction")
 }
 
-/// Returns the character of a statement that is this one of the statement as it was sent, with its operators `?` doubled.
+/// Converts a position in the sent SQL, in which operators `?` are doubled, to a position in the statement as written.
 fn without_doubled(statement: &str, sent: &str, character: usize) -> usize {
     let mut written = statement.chars().peekable();
     let before = sent.chars().take(character.saturating_sub(1));

@@ -276,8 +276,8 @@ impl PooledConnection {
         self.answers = self.answers.wrapping_add(1);
     }
 
-    /// Returns whether the connection has answered so often that the idle connections should be checked, and starts to
-    /// count again.
+    /// Returns whether the connection has given `CHECK_EVERY` answers, so that the idle connections should be
+    /// checked, and resets the count.
     #[inline]
     pub(crate) fn take_check_due(&mut self) -> bool {
         let is_due = self.answers >= CHECK_EVERY;

@@ -36,8 +36,8 @@ impl Handle {
         }
     }
 
-    /// Has the idle connections checked, at most once a second: nobody would notice that a connection died that is not
-    /// used.
+    /// Starts a check of the idle connections, at most once a second: without it, a dead idle connection stays
+    /// unnoticed until its next use.
     #[cold]
     fn check_idle(&self) {
         let now = self.shared.runtime.coarse_now();

@@ -69,7 +69,7 @@ fn plain(out: &mut Vec<u8>, text: &str) -> Option<()> {
     Some(())
 }
 
-/// A text after the number of its format, 1.
+/// Appends the format version, the byte 1, and then the text.
 fn versioned(out: &mut Vec<u8>, text: &str) -> Option<()> {
     out.push(1);
     plain(out, text)

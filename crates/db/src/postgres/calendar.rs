@@ -15,7 +15,7 @@ const BEFORE_MONTH: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 30
 
 pub(super) const MICROSECONDS_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// Returns the day so many days after the first of January 2000.
+/// Returns the date `days` days after 2000-01-01.
 pub(super) fn date(days: i64) -> Option<Date> {
     let days = days.checked_add(MARCH_TO_ORIGIN)?;
     let (cycles, rest) = (
@@ -45,7 +45,7 @@ pub(super) fn days(date: Date) -> i64 {
     year * 365 + leap_days + BEFORE_MONTH[month] + i64::from(date.day) - 1 - MARCH_TO_ORIGIN
 }
 
-/// Returns the time of day so many microseconds after midnight.
+/// Returns the time of day `microseconds` after midnight.
 pub(super) fn time(microseconds: i64) -> Option<Time> {
     let seconds = microseconds.div_euclid(1_000_000);
     let part = |value: i64| u8::try_from(value).ok();
@@ -65,7 +65,7 @@ pub(super) fn microseconds(time: Time) -> i64 {
     seconds * 1_000_000 + i64::from(time.nanosecond / 1_000)
 }
 
-/// Returns the moment so many microseconds after the beginning of the year 2000.
+/// Returns the moment `microseconds` after 2000-01-01 00:00.
 pub(super) fn moment(microseconds: i64) -> Option<DateTime> {
     let date = date(microseconds.div_euclid(MICROSECONDS_A_DAY))?;
     let time = time(microseconds.rem_euclid(MICROSECONDS_A_DAY))?;

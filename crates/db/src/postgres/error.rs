@@ -116,7 +116,7 @@ pub(super) fn has_nul(what: &str) -> Error {
     Error::new(Kind::Database, message)
 }
 
-/// Returns the error of a COPY in the text of a statement, where nobody sends or takes its data.
+/// Returns the error of a COPY that runs as a statement, which has no way to send or receive its data.
 pub(super) fn no_copy() -> Error {
     let message = "COPY from STDIN and to STDOUT cannot run as the text of a statement: use copy_in, \
                    copy_in_rows or copy_out";

@@ -73,7 +73,7 @@ impl TestDatabase {
             name: server.copy_name(),
             is_removed: false,
         };
-        // The lock first: whoever sees the database finds it locked.
+        // The lock first: every process that sees the database then finds it locked.
         server.lock(&copy.name).await?;
         server.make_template(dsn, &template, migrations).await?;
         // A cancel from here on drops `copy`, which removes the database.
@@ -285,8 +285,8 @@ impl Server {
             .await
     }
 
-    /// Migrates the template, unless that is done. Nobody can connect to a template that is complete: a connection would
-    /// keep it from being copied.
+    /// Migrates the template, unless that is done. A complete template accepts no connections: PostgreSQL does not
+    /// copy a database that has any.
     async fn make_template(&self, dsn: &str, name: &str, migrations: &Migrations) -> Result<()> {
         if is_noted(&MIGRATED, name) {
             return Ok(());

@@ -136,7 +136,7 @@ impl Wire {
     }
 
     /// Whether fewer than `limit` bytes wait to be sent, and no part of them was sent: sent bytes stay in the outbox until all
-    /// are sent, so whoever adds to a part would let the outbox grow without limit.
+    /// are sent, so a caller that appends to a partly sent outbox would let it grow without limit.
     pub(super) fn has_room(&self, limit: usize) -> bool {
         self.sent_of_outbox == 0 && self.outbox.len() < limit
     }

@@ -127,7 +127,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// What all connections of a sandbox share: there is one in a row, and never a second.
+/// What the connections of a sandbox share. They exist one after the other, never two at a time.
 #[derive(Debug)]
 struct Rules {
     /// The isolation level of the sandbox, if it is not the database's default.

@@ -42,7 +42,7 @@ const SERVING: Duration = Duration::from_millis(8);
 /// How a batch ended.
 enum BatchOutcome {
     Committed(Vec<Result<Outcome>>),
-    /// The disk failed: nobody knows what it holds. All writes get this error.
+    /// The disk failed, so the contents of the file are unknown. All writes of the batch get this error.
     Unknown(Error),
     /// Nothing has happened: each write has to run alone.
     RolledBack,

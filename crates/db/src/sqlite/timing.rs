@@ -78,7 +78,7 @@ const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 pub(super) enum StatementKind {
     /// SQLite reports that it only reads: it can be given up and run again.
     Read,
-    /// It changes rows. Inside a transaction that holds the write lock it waits for nobody.
+    /// It changes rows. Inside a transaction that holds the write lock it never waits for a lock.
     Write,
     /// It stays on the thread.
     Other,

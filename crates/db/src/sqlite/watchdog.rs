@@ -1,6 +1,6 @@
 //! A thread that ends waits in the write queues when their time is up.
 //!
-//! It sleeps when nobody has waited for about a second.
+//! The thread goes to sleep after about a second without a waiter.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -23,11 +23,11 @@ pub(super) struct Watchdog {
     thread: Thread,
 }
 
-/// The thread sleeps until somebody wakes it.
+/// The thread sleeps until a new waiter wakes it.
 const ASLEEP: u8 = 0;
-/// Nobody has begun to wait since the last check.
+/// No waiter has queued since the last check.
 const QUIET: u8 = 1;
-/// Somebody has begun to wait since the last check.
+/// A waiter has queued since the last check.
 const ACTIVE: u8 = 2;
 
 impl Watchdog {
@@ -65,7 +65,7 @@ impl Watchdog {
         }
     }
 
-    /// Has the queues checked from now on, because somebody waits. Returns `false` if there is no thread for it.
+    /// Starts the periodic check of the queues, because a writer waits. Returns `false` if the watchdog has no thread.
     pub(super) fn watch_queues() -> bool {
         let watchdog = Watchdog::get();
         watchdog.inspect(|watchdog| watchdog.notify()).is_some()

@@ -30,8 +30,8 @@ pub enum BreakerState {
     Closed,
     /// Every acquire fails with [`AcquireError::Unavailable`](crate::AcquireError::Unavailable).
     Open,
-    /// The breaker tries whether the service is back. With a strategy only its probes are admitted,
-    /// without one everybody.
+    /// The breaker tests whether the service has recovered. With a strategy the breaker admits only probes;
+    /// without one, every acquire.
     HalfOpen,
 }
 

@@ -41,7 +41,7 @@ impl Backoff {
         self.until.filter(|&until| until > now)
     }
 
-    /// Returns until when no creation may begin that nobody waits for.
+    /// Returns until when no background creation may begin.
     pub(crate) fn background_until(&self, now: Instant) -> Option<Instant> {
         self.background.filter(|&until| until > now)
     }

@@ -109,11 +109,11 @@ pub struct Types {
     /// A mebibyte.
     pub bytes: Option<String>,
     pub date: Option<String>,
-    /// To the microsecond.
+    /// Must keep microseconds.
     pub time: Option<String>,
-    /// To the microsecond.
+    /// Must keep microseconds.
     pub date_time: Option<String>,
-    /// To the microsecond.
+    /// Must keep microseconds.
     pub timestamp: Option<String>,
     pub uuid: Option<String>,
     pub json: Option<String>,

@@ -199,7 +199,7 @@ fn split_host(host: &str) -> Result<(String, String), String> {
         let address = decode(address, "an IPv6 address")?.expose().to_owned();
         let number = address.split('%').next().unwrap_or_default();
         if number.parse::<Ipv6Addr>().is_err() {
-            return Err("what stands in brackets is no IPv6 address".to_owned());
+            return Err("the text in brackets is no IPv6 address".to_owned());
         }
         let port = match after.strip_prefix(':') {
             Some(port) => port,
@@ -210,7 +210,7 @@ fn split_host(host: &str) -> Result<(String, String), String> {
     } else {
         let (name, port) = host.split_once(':').unwrap_or((host, ""));
         if port.contains(':') {
-            return Err("an IPv6 address stands in brackets, such as [::1]:5432".to_owned());
+            return Err("put an IPv6 address in brackets, such as [::1]:5432".to_owned());
         }
         (decode(name, "a host")?.expose().to_owned(), port)
     };

@@ -118,7 +118,7 @@ fn count_off(count: &mut u32) -> bool {
 mod tests {
     use super::*;
 
-    /// A new statement, after a Close and a BEGIN.
+    /// Returns the counts of a batch: a Close, a BEGIN, then a new statement.
     fn batch() -> Unanswered {
         let mut batch = Unanswered::default();
         batch.closes += 1;

@@ -203,7 +203,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Returns an empty builder with room for so many rows and bytes.
+    /// Returns an empty builder with room for `rows` rows and `bytes` bytes.
     #[inline]
     pub fn with_capacity(columns: Arc<Columns>, rows: usize, bytes: usize) -> Self {
         let mut builder = BatchBuilder::new(columns);
@@ -277,7 +277,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Drops a row of so many cells, and returns what is wrong with it.
+    /// Drops a row of `cells` cells, and returns the error that describes its fault.
     #[cold]
     fn refuse_row(&mut self, cells: usize) -> Error {
         let width = self.rows.columns.len();

@@ -151,7 +151,7 @@ impl DateTime {
         Some((DateTime { date, time }, offset))
     }
 
-    /// Returns the moment so many seconds earlier, at most a day.
+    /// Returns the moment `seconds` earlier; at most a day.
     pub(super) fn minus_seconds(self, seconds: i32) -> Option<Self> {
         const DAY: i32 = 24 * 60 * 60;
         let second = self.time.second_of_day() - seconds;
@@ -298,7 +298,7 @@ impl Scan<'_> {
         u8::try_from(self.number(2)?).ok()
     }
 
-    /// Parses exactly so many digits; at most nine.
+    /// Parses exactly `digits` digits; at most nine.
     fn number(&mut self, digits: usize) -> Option<u32> {
         if self.leading_digits() < digits {
             return None;

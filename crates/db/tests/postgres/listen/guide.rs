@@ -10,7 +10,7 @@ use super::support::*;
 use crate::servers::{kill, own_tables, soon, until};
 
 async fn keep_fresh(db: &Db, mut changed: impl FnMut(&HashMap<i64, String>)) -> Result<()> {
-    // Listen first, then load: a change in between is in both, and none is missed.
+    // Listen first, then load: a change in between may arrive twice, but is never missed.
     let mut listener = db.listen(["product"]).await?;
     let load = async || -> Result<HashMap<i64, String>> {
         let all: Vec<(i64, String)> = db.query_as("SELECT id, name FROM product", ()).await?;
@@ -39,7 +39,7 @@ async fn keep_fresh(db: &Db, mut changed: impl FnMut(&HashMap<i64, String>)) -> 
 async fn work(db: &Db, run: impl AsyncFn(String) -> Result<()>) -> Result<()> {
     let mut listener = db.listen(["job"]).await?;
     loop {
-        // One transaction for each job: it is gone if `run` succeeds, and untouched otherwise.
+        // One transaction for each job: the commit deletes the job if `run` succeeds; otherwise the job stays.
         let take = async || {
             let sql = "DELETE FROM job WHERE id = (SELECT id FROM job ORDER BY id
                        FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING task";

@@ -20,8 +20,8 @@ pub(crate) struct Locked<'a, T, F> {
     pub(crate) deferred: &'a mut Deferred<F>,
 }
 
-/// The runtime's clock. It is read when somebody first asks, and stands still from then on: most
-/// critical sections need no time.
+/// The runtime's clock, read lazily: the first call of `now` in a critical section reads it, later calls
+/// return the same time. Most critical sections need no time.
 pub(crate) struct Clock<'a> {
     runtime: &'a dyn Runtime,
     now: Cell<Option<Instant>>,

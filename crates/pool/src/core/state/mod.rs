@@ -154,7 +154,7 @@ pub(crate) struct State<F> {
     pub(crate) retains: u64,
     /// There may be resources that have not passed every predicate.
     pub(crate) judging: bool,
-    /// Numbers the returns, for the ring.
+    /// The number of resources returned so far: the next sequence number in `ring`.
     returns: u64,
     /// The wakers of tasks that wait for the pool to be closed or drained.
     pub(crate) close_waiters: Vec<(u64, Waker)>,
@@ -228,7 +228,7 @@ impl<F> State<F> {
             && !self.closed
     }
 
-    /// Returns whether a creation may begin now that nobody waits for.
+    /// Returns whether a background creation, for which no acquire waits, may begin now.
     pub(crate) fn may_refill(&mut self, now: Instant) -> bool {
         !self.warming && self.may_create(now) && self.backoff.background_until(now).is_none()
     }

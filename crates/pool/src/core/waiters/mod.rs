@@ -8,7 +8,7 @@
 //! A waiter collects a resource without the lock: its grant is also written to a word of its own
 //! ([`Grants`]), which it can read at any time. The word is only a hint; the slot's word decides who
 //! owns the resource (`Slot::collect`). The entry of a waiter that collected without the lock stays
-//! until somebody has its slot in hand under the lock. So there is at most one such entry per slot.
+//! until a thread handles its slot under the lock. So there is at most one such entry per slot.
 //!
 //! # Invariants
 //!
@@ -40,9 +40,9 @@ pub(crate) struct WaiterKey {
 /// A position in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Position {
-    /// Behind everybody.
+    /// Behind all other waiters.
     Back,
-    /// Before everybody.
+    /// Before all other waiters.
     Front,
     /// Where the order of arrival puts it, for a waiter that was in the queue before.
     Arrival,
