@@ -52,12 +52,14 @@ pub(crate) async fn acquire(
 ) -> Result<Lease> {
     let shared = &handle.shared;
     let writer = match (&shared.writers, purpose) {
-        (Some(writers), Purpose::Write) => Some(writers.enter(handle).await?),
+        (Some(writers), Purpose::Write) => Some(writers.enter(handle, site).await?),
         _ => None,
     };
     // A cancel from here on returns the permit to write.
     let mut lease = acquire_any(handle, inside, site).await?;
     lease.set_writer(writer);
+    let number = Lease::id(&lease);
+    lease.set_number(|| number);
     Ok(lease)
 }
 

@@ -291,6 +291,7 @@ impl Manager for ConnectionManager {
         connection: &mut PooledConnection,
         info: Info<'_>,
     ) -> Result<bool> {
+        connection.set_number(|| info.id());
         if !connection.probe() {
             return Ok(false);
         }
