@@ -58,8 +58,10 @@ pub(crate) async fn acquire(
     // A cancel from here on returns the permit to write.
     let mut lease = acquire_any(handle, inside, site).await?;
     lease.set_writer(writer);
-    let number = Lease::id(&lease);
-    lease.set_number(|| number);
+    if !lease.is_numbered() {
+        let number = Lease::id(&lease);
+        lease.set_number(number);
+    }
     Ok(lease)
 }
 

@@ -251,13 +251,17 @@ impl PooledConnection {
         }
     }
 
-    /// Notes the number of the connection in the pool.
+    /// Returns whether its number in the pool is known.
     #[inline]
-    pub(crate) fn set_number(&mut self, number: impl FnOnce() -> ResourceId) {
-        if !self.is_numbered {
-            self.is_numbered = true;
-            self.activity.set_connection(number());
-        }
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.is_numbered
+    }
+
+    /// Notes its number in the pool.
+    #[cold]
+    pub(crate) fn set_number(&mut self, number: ResourceId) {
+        self.is_numbered = true;
+        self.activity.set_connection(number);
     }
 
     pub(crate) fn activity(&self) -> &Activity {

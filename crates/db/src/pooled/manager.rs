@@ -291,7 +291,9 @@ impl Manager for ConnectionManager {
         connection: &mut PooledConnection,
         info: Info<'_>,
     ) -> Result<bool> {
-        connection.set_number(|| info.id());
+        if !connection.is_numbered() {
+            connection.set_number(info.id());
+        }
         if !connection.probe() {
             return Ok(false);
         }
