@@ -9,7 +9,9 @@
   const $ = (id) => document.getElementById(id);
 
   let seconds = [];
-  let range = 300;
+  let range = 60;
+  // Until somebody chooses, the range grows with the history.
+  let chosen = false;
   let paused = false;
   let latest = null;
   let lastMessage = 0;
@@ -220,7 +222,7 @@
       let most = this.least;
       shown.forEach((second, at) => {
         if (stack[at].length) most = Math.max(most, stack[at][stack[at].length - 1]);
-        for (const one of this.lines) most = Math.max(most, one.value(second));
+        for (const one of this.lines) most = Math.max(most, one.value(second) || 0);
       });
       const top = nice(most);
       const y = (value) => HEIGHT - (value / top) * (HEIGHT - 2);
@@ -232,8 +234,18 @@
         path.setAttribute("d", empty || upper.length < 2 ? "" : `M${upper.join("L")}L${lower.join("L")}Z`);
       });
       this.linePaths.forEach((path, at) => {
-        const points = shown.map((second) => point(second, this.lines[at].value(second)));
-        path.setAttribute("d", points.length < 2 ? "" : `M${points.join("L")}`);
+        // A second without a value is a gap.
+        let d = "", pen = "M";
+        for (const second of shown) {
+          const value = this.lines[at].value(second);
+          if (value === null) {
+            pen = "M";
+            continue;
+          }
+          d += `${pen}${point(second, value)}${pen === "M" ? `h0.01` : ""}`;
+          pen = "L";
+        }
+        path.setAttribute("d", d);
       });
       setText(this.top, this.format(top));
       setText(this.middle, this.format(top / 2));
@@ -247,7 +259,8 @@
       setText(this.from, `${range / 60} min ago`);
       setText(this.to, this.hovered !== null && told ? clock(told[AT] * 1000) : "now");
       [...this.areas, ...this.lines].forEach((one, at) => {
-        setText(this.values[at], told ? this.format(one.value(told)) : "–");
+        const value = told ? one.value(told) : null;
+        setText(this.values[at], value === null ? "–" : this.format(value));
       });
     }
   }
@@ -277,6 +290,7 @@
         { name: "writer queue", style: "s-writers", value: (s) => s[WAIT_WRITERS] },
       ],
       format: few,
+      least: 2,
     }),
     new Chart("c-throughput", "Statements a second over time", {
       areas: [
@@ -286,11 +300,18 @@
       format: rate,
     }),
     new Chart("c-latency", "Statement time over time", {
-      lines: [{ name: "95 % within", style: "s-latency", value: (s) => s[P95] }],
+      lines: [{ name: "95 % within", style: "s-latency", value: (s) => (s[P95] > 0 ? s[P95] : null) }],
       format: duration,
       least: 0.1,
     }),
   ];
+
+  const setRange = (wanted) => {
+    range = wanted;
+    for (const button of document.querySelectorAll("[data-range]")) {
+      setAttribute(button, "aria-pressed", String(Number(button.dataset.range) === wanted));
+    }
+  };
 
   // ---- below
 
@@ -320,8 +341,8 @@
   const showTables = (now) => {
     fill($("errors").tBodies[0], now.errors, () => make("tr"), (row, error) =>
       cells(row, [error.what, thousands(error.recent), thousands(error.total)]));
-    const names = [["statements", "Statements"], ["failed", "Failed statements"], ["waitQueue", "Waits: queue"],
-      ["waitConnect", "Waits: connect"], ["waitCheck", "Waits: check"], ["connect", "Connects"], ["hold", "Holds"]];
+    const names = [["statements", "Statements"], ["failed", "Failed ones"], ["waitQueue", "Wait: queue"],
+      ["waitConnect", "Wait: connect"], ["waitCheck", "Wait: check"], ["connect", "Connects"], ["hold", "Holds"]];
     fill($("timings").tBodies[0], names, () => make("tr"), (row, [key, name]) => {
       const times = now.timings[key];
       const show = (ms) => (times.count ? duration(ms) : "–");
@@ -360,6 +381,7 @@
     showDiagnosis(now);
     showHolders(now);
     showQueue(now);
+    if (!chosen) setRange(seconds.length <= 60 ? 60 : 300);
     for (const chart of charts) chart.draw();
     showBars("lines", now.lines, now.otherLines, "line");
     showBars("statements", now.statements, now.otherStatements, "summary");
@@ -414,8 +436,8 @@
   });
   for (const button of document.querySelectorAll("[data-range]")) {
     button.addEventListener("click", () => {
-      range = Number(button.dataset.range);
-      for (const other of document.querySelectorAll("[data-range]")) other.setAttribute("aria-pressed", String(other === button));
+      chosen = true;
+      setRange(Number(button.dataset.range));
       for (const chart of charts) chart.draw();
     });
   }

@@ -26,6 +26,7 @@ struct Program {
     db: Db,
     broken: Db,
     dashboard: Dashboard,
+    texts: Dashboard,
     /// Held transactions wait for a permit.
     hold: Arc<Semaphore>,
 }
@@ -41,9 +42,11 @@ async fn hold(State(program): State<Program>, asked: Asked) -> String {
     let mut line = 0;
     for _ in 0..number(&asked) {
         let Program { db, hold, .. } = program.clone();
-        line = line!() + 2;
+        line = line!() + 4;
         tokio::spawn(async move {
-            db.transaction(async || {
+            // SQLite has one writer at a time, and any number of readers.
+            let options = db.transaction_options().read_only();
+            let held = options.run(async || {
                 db.query(
                     "SELECT name FROM customer WHERE secret = 'hush-literal' AND id = ?",
                     "hush-param",
@@ -51,17 +54,23 @@ async fn hold(State(program): State<Program>, asked: Asked) -> String {
                 .await?;
                 drop(hold.acquire().await);
                 Ok(())
-            })
-            .await
-            .unwrap();
+            });
+            held.await.unwrap();
         });
     }
     format!("tests/browser.rs:{line}")
 }
 
-/// Ends the transactions that are held.
+/// Ends the transactions that are held, and waits until nobody waits.
 async fn free(State(program): State<Program>) {
     program.hold.add_permits(1000);
+    loop {
+        let status = program.db.status();
+        if status.active + status.waiting == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Holds new transactions again.
@@ -91,7 +100,7 @@ async fn fail(State(program): State<Program>, asked: Asked) {
 /// Runs SQL that contains HTML, and holds its connection.
 async fn hostile(State(program): State<Program>) {
     let Program { db, hold, .. } = program;
-    let table = "\"<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\"";
+    let table = "`<img src=x onerror=window.hacked=1><script>window.hacked=1</script>`";
     db.exec(
         &format!("CREATE TABLE IF NOT EXISTS {table} (n INTEGER)"),
         (),
@@ -113,7 +122,7 @@ async fn hostile(State(program): State<Program>) {
 /// Runs different statements, most of which fail.
 async fn flood(State(program): State<Program>, asked: Asked) {
     for n in 0..number(&asked) {
-        let sql = format!("SELECT * FROM \"table_{n}_<b>\" WHERE a = 'hush-literal'");
+        let sql = format!("SELECT * FROM `table_{n}_<b>` WHERE a = 'hush-literal'");
         let _ = program.db.query(&sql, ()).await;
     }
 }
@@ -132,6 +141,11 @@ async fn load(State(program): State<Program>, asked: Asked) {
             });
         }
     }
+}
+
+/// Ends the streams of one page.
+async fn close(State(program): State<Program>) {
+    program.texts.close();
 }
 
 /// Checkouts so far, open pages, and the program's memory in KiB.
@@ -168,6 +182,7 @@ async fn program(folder: &Path) -> (Program, Router) {
         .unwrap();
     let program = Program {
         dashboard: Dashboard::new(&db),
+        texts: Dashboard::with_statement_texts(&db),
         db: db.clone(),
         broken: broken.clone(),
         hold: Arc::new(Semaphore::new(0)),
@@ -181,9 +196,10 @@ async fn program(folder: &Path) -> (Program, Router) {
         .route("/do/hostile", get(hostile))
         .route("/do/flood", get(flood))
         .route("/do/load", get(load))
+        .route("/do/close", get(close))
         .route("/do/figures", get(figures))
         .nest_service("/main", program.dashboard.clone())
-        .nest_service("/texts", Dashboard::with_statement_texts(&db))
+        .nest_service("/texts", program.texts.clone())
         .nest_service("/broken", Dashboard::new(&broken))
         .with_state(program.clone());
     (program, router)
