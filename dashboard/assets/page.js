@@ -91,13 +91,20 @@
   };
 
   const lineCell = () => {
-    const cell = make("td", "code");
-    cell.append(make("span"), make("span", "times"));
+    const cell = make("td", "code"), both = make("div", "line");
+    both.append(make("span"), make("span", "times"));
+    cell.append(both);
     return cell;
   };
+  // A path may break after a slash.
+  const setPath = (node, path) => {
+    if (node.textContent === path) return;
+    const parts = path.split("/");
+    node.replaceChildren(...parts.flatMap((part, at) => (at < parts.length - 1 ? [`${part}/`, make("wbr")] : [part])));
+  };
   const updateLine = (cell, line, count, urgent) => {
-    const [name, times] = cell.children;
-    setText(name, line);
+    const [name, times] = cell.firstElementChild.children;
+    setPath(name, line);
     times.hidden = count < 2;
     times.className = urgent ? "times" : "times calm";
     setText(times, `× ${thousands(count)}`);
@@ -116,7 +123,7 @@
       setText(pin, holder.pin || "one call");
       const [summary, text, state] = statement.children;
       setText(summary, holder.statement || "–");
-      text.hidden = !holder.text;
+      text.hidden = !holder.text || holder.text === holder.statement;
       setText(text, holder.text || "");
       state.hidden = !holder.statement;
       setText(state, holder.running ? `running for ${duration(holder.age)}` : `idle, sent ${duration(holder.age || 0)} ago`);
@@ -329,7 +336,7 @@
     }, (row, item) => {
       const [title, share, track] = row.children;
       setText(title.children[0], item[name]);
-      title.children[1].hidden = !item.text;
+      title.children[1].hidden = !item.text || item.text === item[name];
       setText(title.children[1], item.text || "");
       setText(share, `${duration(item.ms)} · ${Math.round((100 * item.ms) / total)} %`);
       track.children[0].style.width = `${(100 * item.ms) / most}%`;

@@ -130,7 +130,11 @@ fn sentence(picture: &Picture) -> (Level, String) {
         let reason = picture.queue.first().map(|group| group.reason);
         let text = match reason {
             Some(QueueReason::Writers) => {
-                format!("{waiting} to write: the database has one writer at a time; {holds}")
+                format!(
+                    "{} waiting to write (one writer at a time), oldest {}; {holds}",
+                    picture.waiting,
+                    duration(oldest)
+                )
             }
             Some(QueueReason::Connecting) => {
                 format!(
@@ -319,7 +323,8 @@ mod tests {
             queue: vec![queued(QueueReason::Writers, 5, 900)],
             ..picture
         };
-        let text = "5 waiting, oldest 900 ms to write: the database has one writer at a time; 2 of 10 held by src/x.rs:41";
+        let text =
+            "5 waiting to write (one writer at a time), oldest 900 ms; 2 of 10 held by src/x.rs:41";
         says(&picture, Level::Bad, text);
         let picture = Picture {
             connect_error: Some("connection refused (3 failures in a row)".to_owned()),

@@ -160,7 +160,7 @@ impl Dashboard {
             ),
         };
         if is_head {
-            *answer.body_mut() = Body::whole("");
+            *answer.body_mut() = Body::empty();
         }
         answer
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cenote::pool::{Status, Subscription};
-use cenote::{ConnectionHolder, Db, QueuedCall, StatementWatch};
+use cenote::{ConnectionHolder, Db, PinReason, QueuedCall, StatementWatch};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -23,7 +23,7 @@ const MOST_QUEUED: usize = 256;
 pub(crate) struct Recorder {
     pub(crate) db: Db,
     pub(crate) shows_statements: bool,
-    pub(crate) began: Instant,
+    began: Instant,
     pub(crate) events: Arc<Mutex<EventLog>>,
     recorded: Mutex<Recorded>,
     /// The number of seconds that have ended.
@@ -53,7 +53,7 @@ impl Recorder {
         let subscription = db
             .pool()
             .map(|pool| pool.on_rare_event(move |event| lock(&log).add(event)));
-        let now = Instant::now();
+        let now = tokio::time::Instant::now().into_std();
         Arc::new(Recorder {
             shows_statements,
             began: now,
@@ -77,7 +77,8 @@ impl Recorder {
         loop {
             ticks.tick().await;
             match recorder.upgrade() {
-                Some(recorder) => recorder.sample(Instant::now()),
+                // Tokio's clock, so that a test can stop it.
+                Some(recorder) => recorder.sample(tokio::time::Instant::now().into_std()),
                 None => return,
             }
         }
@@ -108,6 +109,12 @@ impl Recorder {
         if is_over {
             self.seconds.send_replace(seconds);
         }
+    }
+
+    /// Returns for how long it has sampled.
+    pub(crate) fn uptime(&self) -> Duration {
+        let now = tokio::time::Instant::now().into_std();
+        now.saturating_duration_since(self.began)
     }
 
     /// Returns a receiver of the number of seconds that have ended.
@@ -177,9 +184,15 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
         let statement = holder.statement.as_ref();
         let is_stuck = holder.held_for >= LONG && !statement.is_some_and(|it| it.running);
         let line = line(holder.caller);
+        let begins = statement.is_some_and(|it| it.running && &*it.summary == "BEGIN");
+        let pin = match holder.pin {
+            // A transaction pins its connection as soon as it has begun.
+            Some(PinReason::Explicit) if begins => Some(PinReason::Transaction),
+            pin => pin,
+        };
         let known = groups
             .iter_mut()
-            .find(|group| group.line == line && group.pin == holder.pin);
+            .find(|group| group.line == line && group.pin == pin);
         match known {
             Some(group) => {
                 group.count += 1;
@@ -187,7 +200,7 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
             }
             None => groups.push(HolderGroup {
                 line,
-                pin: holder.pin,
+                pin,
                 count: 1,
                 oldest: holder.held_for,
                 stuck: usize::from(is_stuck),

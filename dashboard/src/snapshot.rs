@@ -44,7 +44,7 @@ fn write_handle(recorder: &Recorder, o: &mut Object<'_>) {
     let db = &recorder.db;
     o.text("name", &db.metrics_name());
     o.text("driver", db.driver_name());
-    o.whole("uptime", recorder.began.elapsed().as_secs());
+    o.whole("uptime", recorder.uptime().as_secs());
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     o.whole("now", millis(now.unwrap_or_default()));
 }

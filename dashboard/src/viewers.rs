@@ -5,11 +5,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::LONGEST_STREAM;
 use crate::recorder::{Recorder, lock};
@@ -85,6 +85,11 @@ impl fmt::Debug for Body {
 }
 
 impl Body {
+    /// Returns a body without content.
+    pub fn empty() -> Self {
+        Body(Inner::Whole(None))
+    }
+
     pub(crate) fn whole(content: impl Into<Bytes>) -> Self {
         Body(Inner::Whole(Some(content.into())))
     }
