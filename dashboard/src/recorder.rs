@@ -73,7 +73,7 @@ impl Recorder {
     /// Samples until the recorder is gone.
     pub(crate) async fn run(recorder: Weak<Self>) {
         let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
             match recorder.upgrade() {

@@ -143,7 +143,7 @@ async fn path_of_the_request_does_not_matter() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_sends_the_past_first_and_then_every_second() {
-    let db = sqlite("stream").await;
+    let db = Fake::new().builder().name("stream").open().await.unwrap();
     let page = Dashboard::new(&db);
     db.query("SELECT 1", ()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5050)).await;
@@ -165,7 +165,7 @@ async fn stream_sends_the_past_first_and_then_every_second() {
     let id = event.lines().find_map(|line| line.strip_prefix("id: "));
     drop(body);
     assert_eq!(page.open_pages(), 0);
-    tokio::time::sleep(Duration::from_millis(3000)).await;
+    tokio::time::sleep(Duration::from_millis(3050)).await;
     let again = ask(
         &page,
         Method::GET,
@@ -197,7 +197,7 @@ async fn slow_reader_gets_everything_in_one_event() {
     let page = Dashboard::new(&sqlite("slow").await);
     let mut body = get(&page, "/?events").await.into_body();
     next(&mut body).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(Duration::from_millis(30_050)).await;
     let event = data(&next(&mut body).await.unwrap());
     assert_eq!(event["seconds"].as_array().unwrap().len(), 30);
 }
