@@ -343,29 +343,31 @@ impl<T: Ord> Top<T> {
 
 impl Minute {
     fn add(&mut self, holder: &ConnectionHolder, weight: Duration) {
-        let address = std::ptr::from_ref(holder.caller).addr();
-        let is_new = !self.lines.contains_key(&address);
-        match is_new && self.lines.len() == MOST_NAMES {
-            true => self.other_lines += weight,
-            false => {
-                let (_, held) = self
-                    .lines
-                    .entry(address)
-                    .or_insert((holder.caller, Duration::ZERO));
-                *held += weight;
+        self.add_line(std::ptr::from_ref(holder.caller).addr(), holder.caller, weight);
+        if let Some(statement) = holder.statement.as_ref().filter(|it| it.running) {
+            self.add_statement(&statement.summary, &statement.text, weight);
+        }
+    }
+
+    fn add_line(&mut self, address: usize, line: &'static Location<'static>, weight: Duration) {
+        let is_full = self.lines.len() == MOST_NAMES;
+        match self.lines.get_mut(&address) {
+            Some((_, held)) => *held += weight,
+            None if is_full => self.other_lines += weight,
+            None => {
+                self.lines.insert(address, (line, weight));
             }
         }
-        let Some(statement) = holder.statement.as_ref().filter(|it| it.running) else {
-            return;
-        };
+    }
+
+    fn add_statement(&mut self, summary: &Arc<str>, text: &Arc<str>, weight: Duration) {
         let is_full = self.statements.len() == MOST_NAMES;
-        match self.statements.get_mut(&statement.summary) {
+        match self.statements.get_mut(summary) {
             Some((_, ran)) => *ran += weight,
             None if is_full => self.other_statements += weight,
             None => {
-                let text = Arc::clone(&statement.text);
-                let summary = Arc::clone(&statement.summary);
-                self.statements.insert(summary, (text, weight));
+                let known = (Arc::clone(text), weight);
+                self.statements.insert(Arc::clone(summary), known);
             }
         }
     }
@@ -443,6 +445,23 @@ mod tests {
             "{p95:?}"
         );
         assert_eq!(grown(&now, &before), 20);
+    }
+
+    #[test]
+    fn ten_thousand_names_in_a_minute_are_128_and_others() {
+        let mut minute = Minute::default();
+        let weight = Duration::from_millis(100);
+        for n in 0..10_000 {
+            minute.add_line(n, Location::caller(), weight);
+            let name: Arc<str> = format!("SELECT t{n}").into();
+            minute.add_statement(&name, &name, weight);
+            // One that was known before goes on.
+            minute.add_line(3, Location::caller(), weight);
+        }
+        assert_eq!((minute.lines.len(), minute.statements.len()), (MOST_NAMES, MOST_NAMES));
+        let others = weight * (10_000 - 128);
+        assert_eq!((minute.other_lines, minute.other_statements), (others, others));
+        assert_eq!(minute.lines[&3].1, weight * 10_001);
     }
 
     #[test]
