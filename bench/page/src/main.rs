@@ -9,6 +9,7 @@
 use std::future::{Future, poll_fn};
 use std::path::Path;
 use std::pin::pin;
+use std::sync::mpsc::RecvTimeoutError;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -53,7 +54,18 @@ async fn main() -> Result<(), Failure> {
     // From here on time passes only where this program says so: Tokio's stopped clock does not jump while a blocking task
     // runs.
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    tokio::task::spawn_blocking(move || ended.recv());
+    let (tick, mut ticks) = tokio::sync::mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(50)) {
+            let _ = tick.try_send(());
+        }
+    });
+    // Some waits of the driver end by the clock: it must not stand still for ever.
+    tokio::spawn(async move {
+        while ticks.recv().await.is_some() {
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+    });
     tokio::time::pause();
     let page = (mode != "plain").then(|| Dashboard::new(&db));
     let mut viewer = match (&page, mode) {
