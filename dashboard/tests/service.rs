@@ -318,7 +318,7 @@ async fn incident_text_names_holders_and_waiters() {
         "{text}"
     );
     assert!(text.contains("held by the program, oldest"), "{text}");
-    assert!(text.contains("all connections in use, oldest"), "{text}");
+    assert!(text.contains("all in use, oldest"), "{text}");
     drop(connection);
     waiting.await.unwrap().unwrap();
 }

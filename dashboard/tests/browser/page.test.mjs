@@ -91,7 +91,7 @@ test("the queue grows and drains with its reason", async () => {
   const row = page.locator("#queue tbody tr");
   assert.equal(await row.count(), 1);
   const text = await row.textContent();
-  assert.ok(text.includes("× 20") && text.includes("all connections in use"), text);
+  assert.ok(text.includes("× 20") && text.includes("all in use"), text);
   assert.match(text, /tests\/browser\.rs:\d+/);
   await until(page, "c-waits", /all in use 20/);
   await page.screenshot({ path: `${SHOTS}/queue.png`, fullPage: true });

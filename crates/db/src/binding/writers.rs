@@ -66,7 +66,7 @@ pub enum QueueReason {
 impl fmt::Display for QueueReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            QueueReason::Full => "all connections in use",
+            QueueReason::Full => "all in use",
             QueueReason::Connecting => "connecting",
             QueueReason::BackingOff => "pause after a failed connect",
             QueueReason::Writers => "writer queue",
