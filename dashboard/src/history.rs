@@ -303,8 +303,8 @@ impl History {
     }
 
     /// Returns the statements that ran for longest (summary and masked text), and the time of all others.
-    pub(crate) fn top_statements(&self, most: usize) -> Top<(Arc<str>, Arc<str>)> {
-        let mut sums: HashMap<&str, ((Arc<str>, Arc<str>), Duration)> = HashMap::new();
+    pub(crate) fn top_statements(&self, most: usize) -> Top<StatementNames> {
+        let mut sums: HashMap<&str, (StatementNames, Duration)> = HashMap::new();
         let mut other = Duration::ZERO;
         for minute in &self.minutes {
             for (summary, (text, ran)) in &minute.statements {
@@ -319,6 +319,9 @@ impl History {
         Top::of(sums.into_values(), other, most)
     }
 }
+
+/// The summary and the masked text of a statement.
+pub(crate) type StatementNames = (Arc<str>, Arc<str>);
 
 /// Those with the longest time, and the time of all others.
 #[derive(Debug)]
@@ -343,7 +346,11 @@ impl<T: Ord> Top<T> {
 
 impl Minute {
     fn add(&mut self, holder: &ConnectionHolder, weight: Duration) {
-        self.add_line(std::ptr::from_ref(holder.caller).addr(), holder.caller, weight);
+        self.add_line(
+            std::ptr::from_ref(holder.caller).addr(),
+            holder.caller,
+            weight,
+        );
         if let Some(statement) = holder.statement.as_ref().filter(|it| it.running) {
             self.add_statement(&statement.summary, &statement.text, weight);
         }
@@ -458,9 +465,15 @@ mod tests {
             // One that was known before goes on.
             minute.add_line(3, Location::caller(), weight);
         }
-        assert_eq!((minute.lines.len(), minute.statements.len()), (MOST_NAMES, MOST_NAMES));
+        assert_eq!(
+            (minute.lines.len(), minute.statements.len()),
+            (MOST_NAMES, MOST_NAMES)
+        );
         let others = weight * (10_000 - 128);
-        assert_eq!((minute.other_lines, minute.other_statements), (others, others));
+        assert_eq!(
+            (minute.other_lines, minute.other_statements),
+            (others, others)
+        );
         assert_eq!(minute.lines[&3].1, weight * 10_001);
     }
 

@@ -119,7 +119,7 @@ mod tests {
             o.number("z", 1200.0);
             o.whole("n", u64::MAX);
             o.flag("yes", true);
-            o.list("l", [1.25, 0.0], |out, item| number(out, item));
+            o.list("l", [1.25, 0.0], number);
         });
         assert!(!out.contains(['\n', '\r', '<', '\u{2028}']), "{out}");
         let read: serde_json::Value = serde_json::from_str(&out).unwrap();
