@@ -317,7 +317,7 @@ async fn incident_text_names_holders_and_waiters() {
         text.contains(&format!("1 of 1 held by tests/service.rs:{line}")),
         "{text}"
     );
-    assert!(text.contains("held by the program, oldest"), "{text}");
+    assert!(text.contains("connection() or pin(), oldest"), "{text}");
     assert!(text.contains("all in use, oldest"), "{text}");
     drop(connection);
     waiting.await.unwrap().unwrap();

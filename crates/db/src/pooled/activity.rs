@@ -57,7 +57,7 @@ impl fmt::Display for PinReason {
         out.write_str(match self {
             PinReason::Transaction => "transaction",
             PinReason::Statement => "live statement",
-            PinReason::Explicit => "held by the program",
+            PinReason::Explicit => "connection() or pin()",
             PinReason::Session => "changed session",
         })
     }
