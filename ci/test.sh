@@ -16,6 +16,7 @@
 #   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh core
 #   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh core
 #   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh core
+#   longer load of a page  CENOTE_PAGE_SECONDS=60 ci/test.sh page
 #   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
 #
 # Nothing outlives the run: servers listen on loopback, on ports of their own,
@@ -38,6 +39,7 @@ readonly parts=(
     "matrix  other configurations: without features, each driver alone, the oldest Rust"
     "loom    models of the pool's core in every order of its steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
+    "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
 )
 
@@ -82,6 +84,20 @@ part_metrics() {
         cargo clippy --manifest-path otel/Cargo.toml --locked --all-targets -- -D warnings
     step "tests of cenote-otel" env CARGO_TARGET_DIR="$target" CENOTE_NEED_PROMTOOL=1 \
         cargo test --manifest-path otel/Cargo.toml --locked
+}
+
+part_page() {
+    need chromium=chromium node=nodejs npm=npm valgrind=valgrind
+    step "packages of the browser's tests" npm ci --prefix dashboard/tests/browser --no-audit --no-fund
+    step "format of cenote-dashboard" cargo fmt --manifest-path dashboard/Cargo.toml --check
+    # The target directory of the root, so that what both need is built once.
+    step "clippy of cenote-dashboard" env CARGO_TARGET_DIR="$target" \
+        cargo clippy --manifest-path dashboard/Cargo.toml --locked --all-targets -- -D warnings
+    step "tests of cenote-dashboard" env CARGO_TARGET_DIR="$target" CENOTE_NEED_BROWSER=1 \
+        cargo test --manifest-path dashboard/Cargo.toml --locked
+    step "documentation of cenote-dashboard" env CARGO_TARGET_DIR="$target" RUSTDOCFLAGS="-D warnings" \
+        cargo doc --manifest-path dashboard/Cargo.toml --locked --no-deps
+    step "instructions that the page costs the shop" bench/page.sh --check
 }
 
 part_capi() {

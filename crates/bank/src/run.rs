@@ -172,6 +172,11 @@ impl Run {
         self.source.shown()
     }
 
+    /// The handle that the clients share.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
     /// The figures of the run, also while other methods have it.
     pub fn monitor(&self) -> Arc<Monitor> {
         self.workload.monitor()

@@ -13,15 +13,18 @@ use crate::help;
 use crate::suggest::nearest;
 
 /// The options of the bank.
-const FLAGS: [&str; 14] = [
-    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "report", "json",
-    "keep", "force", "help", "version",
+const FLAGS: [&str; 15] = [
+    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "report", "page",
+    "json", "keep", "force", "help", "version",
 ];
 /// The commands, as the first word.
 const COMMANDS: [&str; 4] = ["run", "chaos", "migrate", "check"];
 
 /// The default length of a run with faults.
 const CHAOS_LENGTH: Duration = Duration::from_secs(60);
+
+/// The default length of a run with a page: long enough to look at it.
+const PAGE_LENGTH: Duration = Duration::from_secs(3600);
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) bank: cenote_bank::Options,
     pub(crate) json: bool,
     pub(crate) report: Option<PathBuf>,
+    /// Serve the live page.
+    pub(crate) page: bool,
 }
 
 /// What to migrate, and how.
@@ -167,6 +172,7 @@ fn check(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Co
 
 fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
     let mut report = None;
+    let (mut page, mut length) = (false, None);
     let mut options = cenote_bank::Options::default();
     let mut chaos = Chaos::default();
     let mut json = false;
@@ -186,7 +192,8 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
             Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
             Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
             Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
-            Long("seconds") => options.length = seconds(&mut parser)?,
+            Long("seconds") => length = Some(seconds(&mut parser)?),
+            Long("page") => page = true,
             Long("accounts") => options.accounts = number(&mut parser, "--accounts", 2, 100_000)?,
             Long("seed") => options.seed = seed(&mut parser)?,
             Long("report") => report = Some(PathBuf::from(parser.value().map_err(wrong)?)),
@@ -201,6 +208,11 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
         }
         first = false;
     }
+    options.length = match (length, page) {
+        (Some(given), _) => given,
+        (None, true) => PAGE_LENGTH,
+        (None, false) => options.length,
+    };
     if options.chaos.is_none() && (chaos.server.is_some() || !chaos.only.is_empty()) {
         let what = "--server and --only are for cenote chaos";
         return Err(Failure::usage(what));
@@ -224,6 +236,7 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
         bank: options,
         json,
         report,
+        page,
     }))
 }
 
@@ -409,6 +422,15 @@ mod tests {
         assert!(options("run", &[]).bank.chaos.is_none());
         let some = options("chaos --only crash,cut", &[]);
         assert_eq!(some.bank.chaos.unwrap().only, [Fault::Crash, Fault::Cut]);
+    }
+
+    #[test]
+    fn run_with_a_page_lasts_until_it_is_stopped() {
+        let run = options("run --page", &[]);
+        assert!(run.page && run.bank.length == PAGE_LENGTH);
+        let short = options("chaos --page --seconds 2", &[]);
+        assert!(short.page && short.bank.length == Duration::from_secs(2));
+        assert!(!options("run", &[]).page);
     }
 
     #[test]

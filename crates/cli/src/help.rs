@@ -35,6 +35,9 @@ Options:
                  one gives the list
   --report FILE  writes an HTML page with throughput, waits and connections
                  over time, and the faults as bands
+  --page         a live page about the pool on this machine, at the address that
+                 standard error says; it lasts an hour without --seconds, or
+                 until Ctrl-C
   --json         no live view: the summary as one JSON object
   --keep         leave the tables in the database
   --force        drop tables of the same names that are in the way

@@ -9,6 +9,7 @@ mod failure;
 mod frame;
 mod help;
 mod migrate;
+mod page;
 mod run;
 mod screen;
 mod suggest;

@@ -1,12 +1,13 @@
 //! Runs the bank, shows it meanwhile, and stops it on a signal.
 
-use std::io;
+use std::io::{self, Write};
 
 use cenote_bank::{Checked, Monitor, Recorder, Run};
 use tokio::time::interval;
 
 use crate::args::Options;
 use crate::failure::Failure;
+use crate::page::Page;
 use crate::view::View;
 
 /// Runs the bank. `Ok` says whether every check passed.
@@ -14,6 +15,14 @@ pub(crate) async fn run(options: &Options, view: &mut View) -> Result<bool, Fail
     let mut signals = Signals::listen()?;
     let started = signals.unless(Run::start(options.bank.clone())).await;
     let mut run = started.ok_or_else(Failure::interrupted)??;
+    let page = match options.page {
+        true => Some(Page::serve(run.db()).await?),
+        false => None,
+    };
+    if let Some(page) = &page {
+        // Standard output is for the figures. Without standard error there is no other place.
+        let _ = writeln!(io::stderr(), "page: {}", page.address());
+    }
     view.begin(run.database());
     let monitor = run.monitor();
     let mut recorder = options.report.as_ref().map(|_| Recorder::default());

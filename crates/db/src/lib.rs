@@ -48,6 +48,7 @@ pub use crate::api::statement::Statement;
 pub use crate::api::stream::RowStream;
 pub use crate::api::transaction::Transaction;
 pub use crate::api::transaction_options::TransactionOptions;
+pub use crate::binding::writers::{QueueReason, QueuedCall};
 pub use crate::config::secret::{CredentialProvider, Credentials, Secret};
 pub use crate::config::{DbConfig, ResetPolicy};
 pub use crate::coroutine::{
@@ -55,6 +56,7 @@ pub use crate::coroutine::{
 };
 pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
+pub use crate::pooled::activity::{ConnectionHolder, HolderStatement, PinReason, StatementWatch};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::pooled::statement_events::{StatementEvent, StatementSubscription};

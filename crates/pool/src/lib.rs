@@ -36,7 +36,9 @@ pub use crate::lease::{Lease, OwnedLease, Place};
 pub use crate::manager::{Manager, Verdict};
 pub use crate::observe::events::{DestroyReason, Event, Events, Hook, Subscription};
 pub use crate::observe::histogram::{Bucket, Histogram, LiveHistogram, Timings};
-pub use crate::observe::status::{Counters, CreationError, Holder, ResourceId, Status};
+pub use crate::observe::status::{
+    Counters, CreationError, Holder, QueuedAcquire, ResourceId, Status, WaitReason,
+};
 pub use crate::pool::{FnPool, Pool, WeakPool};
 #[cfg(feature = "tokio")]
 pub use crate::runtime::TokioRuntime;

@@ -19,9 +19,9 @@ use crate::error::{AcquireError, ConfigError};
 use crate::hooks::FnManager;
 use crate::lease::{IfIdle, Lease, OwnedLease};
 use crate::manager::Manager;
-use crate::observe::events::{Event, Events, Source, Subscription};
+use crate::observe::events::{Event, Events, Source, Subscription, Wanted};
 use crate::observe::histogram::Timings;
-use crate::observe::status::{Counters, CreationError, Holder, Status};
+use crate::observe::status::{Counters, CreationError, Holder, QueuedAcquire, Status};
 use crate::runtime::block_on;
 
 /// A pool of resources. Clone it to share it.
@@ -279,6 +279,12 @@ impl<M: Manager> Pool<M> {
         self.core.holders(usize::MAX)
     }
 
+    /// Returns the oldest acquires in the queue, `most` at most, oldest first. It reads them under the pool's lock.
+    pub fn queued(&self, most: usize) -> Vec<QueuedAcquire> {
+        let now = self.core.now();
+        self.core.state().queued(most, now)
+    }
+
     /// Returns the last failed creation, if none has succeeded since.
     pub fn last_creation_error(&self) -> Option<CreationError> {
         self.core.state().last_creation_error.clone()
@@ -385,12 +391,18 @@ impl<M: Manager> Pool<M> {
     /// Calls `callback` for every event, on the thread where the event happens, outside every lock, until the
     /// subscription is dropped. While anybody listens, every acquire and release takes the pool's lock.
     pub fn on_event(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Subscription {
-        self.subscribe(Arc::new(callback))
+        self.subscribe(Wanted::All, Arc::new(callback))
+    }
+
+    /// Calls `callback` for every event except [`Event::Acquired`], [`Event::Released`] and [`Event::Waiting`], as
+    /// [`on_event`](Pool::on_event) does. Acquires and releases cost no more than without it.
+    pub fn on_rare_event(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Subscription {
+        self.subscribe(Wanted::Rare, Arc::new(callback))
     }
 
     /// Returns the events from now on as a stream.
     pub fn events(&self) -> Events {
-        let events = Events::new(|callback| self.subscribe(callback));
+        let events = Events::new(|callback| self.subscribe(Wanted::All, callback));
         if self.core.state().drained {
             // No more events follow.
             events.end();
@@ -398,8 +410,12 @@ impl<M: Manager> Pool<M> {
         events
     }
 
-    fn subscribe(&self, callback: Arc<dyn Fn(&Event) + Send + Sync>) -> Subscription {
-        let id = self.core.listeners.add(callback);
+    fn subscribe(
+        &self,
+        wanted: Wanted,
+        callback: Arc<dyn Fn(&Event) + Send + Sync>,
+    ) -> Subscription {
+        let id = self.core.listeners.add(wanted, callback);
         self.core.note_listeners();
         let core: Arc<dyn Source> = self.core.clone();
         Subscription {

@@ -5,6 +5,7 @@ mod chaos;
 mod check;
 mod databases;
 mod migrate;
+mod page;
 mod process;
 mod report;
 mod runs;

@@ -16,6 +16,7 @@ use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver};
 use crate::listen::{Hub, Setup};
+use crate::pooled::activity::Activities;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::{ConnectionManager, Defaults, Login, OnConnect};
@@ -378,6 +379,7 @@ impl Builder {
                 runtime: runtime.clone(),
                 timings: StatementTimings::new(),
                 listeners: StatementListeners::default(),
+                activities: Activities::default(),
             }),
             settings: ConnectSettings {
                 full_reset: config.reset == ResetPolicy::Always,

@@ -15,7 +15,7 @@ use crate::api::methods::sql_methods;
 use crate::api::transaction::{self, Transaction};
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::PinKind;
-use crate::binding::writers::Writers;
+use crate::binding::writers::{QueuedCall, Writers};
 use crate::call::op::Ping;
 use crate::call::route::{self, Purpose};
 use crate::call::{Call, Target};
@@ -23,6 +23,7 @@ use crate::config::DbConfig;
 use crate::coroutine::call_context;
 use crate::driver::Driver;
 use crate::listen::{Listen, ListenStatus};
+use crate::pooled::activity::{ConnectionHolder, StatementWatch};
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::statement_events::{StatementEvent, StatementSubscription};
@@ -437,6 +438,37 @@ impl Db {
             .as_ref()
             .map_or(0, Writers::waiting);
         status
+    }
+
+    /// Returns the connections in use, longest first: the lines that took them, and what pins them. Takes no connection.
+    ///
+    /// While a [`StatementWatch`] lives, also the statement that each connection runs or ran last.
+    pub fn holders(&self) -> Vec<ConnectionHolder> {
+        let log = &self.handle.pool.manager().log;
+        let now = log.runtime.coarse_now();
+        log.activities
+            .describe(self.handle.pool.holders(), log.dialect, now)
+    }
+
+    /// Makes [`holders`](Db::holders) know the statements from now on, until the returned guard is dropped.
+    ///
+    /// Meanwhile every statement copies up to 1 KiB of its text, under a lock that no other statement wants. Without a
+    /// guard, a statement costs two comparisons more.
+    pub fn watch_statements(&self) -> StatementWatch {
+        StatementWatch::new(&self.handle.pool.manager().log)
+    }
+
+    /// Returns calls that wait for a connection, longest first, with the lines of the calls and what they wait for: at
+    /// most `most` in the queue of the pool, and `most` that wait to write.
+    pub fn queued(&self, most: usize) -> Vec<QueuedCall> {
+        let queued = self.handle.pool.queued(most);
+        let mut queued: Vec<QueuedCall> = queued.into_iter().map(QueuedCall::from).collect();
+        let shared = &self.handle.shared;
+        if let Some(writers) = &shared.writers {
+            queued.extend(writers.queued(most, shared.runtime.coarse_now()));
+            queued.sort_by_key(|call| std::cmp::Reverse(call.waited));
+        }
+        queued
     }
 
     /// Returns what has been counted since the handle was opened. As in [`status`](Db::status), calls that

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cenote_pool::OwnedLease;
@@ -16,6 +16,7 @@ use crate::Error;
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
 use crate::driver::{Begin, Status};
+use crate::pooled::activity::PinReason;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::{DbId, Shared};
 
@@ -75,10 +76,29 @@ impl Drop for PinGuard {
 impl Bound {
     /// Returns a connection that is not bound to a frame yet.
     pub(crate) fn new(shared: &Arc<Shared>, lease: Lease) -> Arc<Self> {
-        Arc::new(Bound {
-            shared: Arc::clone(shared),
-            state: Mutex::new(State::new(lease)),
+        Arc::new_cyclic(|bound| {
+            lease.activity().set_bound(Weak::clone(bound));
+            Bound {
+                shared: Arc::clone(shared),
+                state: Mutex::new(State::new(lease)),
+            }
         })
+    }
+
+    /// Returns what pins the connection; `None` if nothing does, or the connection is gone.
+    pub(crate) fn pin_reason(&self) -> Option<PinReason> {
+        let state = self.state();
+        if matches!(state.seat, Seat::Gone) {
+            return None;
+        }
+        let reasons = [
+            (PinReason::Transaction, !state.levels.is_empty()),
+            (PinReason::Statement, state.statements > 0),
+            (PinReason::Explicit, state.explicit > 0),
+            (PinReason::Session, state.session),
+        ];
+        let reason = reasons.into_iter().find(|(_, pins)| *pins);
+        reason.map(|(reason, _)| reason)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

@@ -3,11 +3,16 @@
 //! A call that waits to write would keep its connection from readers. So some connections are reserved for readers, and
 //! further writers queue here, in the order of arrival, before they take a connection.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
+
+use cenote_pool::{QueuedAcquire, WaitReason};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -20,9 +25,67 @@ use crate::{Error, Kind, Result};
 pub(crate) struct Writers {
     places: Arc<Semaphore>,
     most: usize,
-    waiting: AtomicUsize,
-    /// How many have waited so far.
-    waited: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+/// The calls that wait, for figures only: the semaphore decides who is next.
+#[derive(Debug, Default)]
+struct Queue {
+    /// How many have waited so far: the number of the next.
+    waited: u64,
+    /// Line and beginning of each wait, by the coarse clock.
+    waiting: BTreeMap<u64, (&'static Location<'static>, u64)>,
+}
+
+/// A call that waits for a connection: see [`Db::queued`](crate::Db::queued).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct QueuedCall {
+    /// The line of the call.
+    pub caller: &'static Location<'static>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// What it waits for.
+    pub reason: QueueReason,
+}
+
+/// What a call waits for before it gets a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum QueueReason {
+    /// All connections are in use.
+    Full,
+    /// A connection is being opened.
+    Connecting,
+    /// The last attempt to connect failed, and the pool pauses before the next.
+    BackingOff,
+    /// The database has one writer at a time, and as many connections as may write are in use.
+    Writers,
+}
+
+impl fmt::Display for QueueReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            QueueReason::Full => "all in use",
+            QueueReason::Connecting => "connecting",
+            QueueReason::BackingOff => "pause after a failed connect",
+            QueueReason::Writers => "writer queue",
+        })
+    }
+}
+
+impl From<QueuedAcquire> for QueuedCall {
+    fn from(queued: QueuedAcquire) -> Self {
+        QueuedCall {
+            caller: queued.caller,
+            waited: queued.waited,
+            reason: match queued.reason {
+                WaitReason::Creating => QueueReason::Connecting,
+                WaitReason::BackingOff => QueueReason::BackingOff,
+                _ => QueueReason::Full,
+            },
+        }
+    }
 }
 
 /// The right to take a connection to write. It stays with the connection until the connection goes back to the pool.
@@ -37,21 +100,36 @@ impl Writers {
         (most > 0).then(|| Writers {
             places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             most,
-            waiting: AtomicUsize::new(0),
-            waited: AtomicU64::new(0),
+            queue: Mutex::default(),
         })
     }
 
     /// Returns how many calls wait.
     pub(crate) fn waiting(&self) -> usize {
-        // Relaxed: a figure to look at.
-        self.waiting.load(Ordering::Relaxed)
+        self.queue().waiting.len()
     }
 
     /// Returns how many calls have waited so far.
     pub(crate) fn waited(&self) -> u64 {
-        // Relaxed: a figure to look at.
-        self.waited.load(Ordering::Relaxed)
+        self.queue().waited
+    }
+
+    /// Returns the calls that wait, `most` at most, oldest first. `now` is the time by the coarse clock.
+    pub(crate) fn queued(&self, most: usize, now: u64) -> Vec<QueuedCall> {
+        let queue = self.queue();
+        let oldest = queue.waiting.values().take(most);
+        oldest
+            .map(|&(caller, since)| QueuedCall {
+                caller,
+                waited: Duration::from_nanos(now.saturating_sub(since)),
+                reason: QueueReason::Writers,
+            })
+            .collect()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing that can panic runs under this lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the right to write, at most as long as for a connection.
@@ -59,18 +137,20 @@ impl Writers {
     /// # Cancel safety
     ///
     /// Dropped, the call leaves the queue, or the right goes to the next waiter.
-    pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
+    pub(crate) async fn enter(
+        &self,
+        handle: &Handle,
+        site: &'static Location<'static>,
+    ) -> Result<Writer> {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(writer) => Ok(writer),
             // This future is part of many calls' futures: the rare branch is boxed.
-            Err(_) => Box::pin(self.wait(handle)).await,
+            Err(_) => Box::pin(self.wait(handle, site)).await,
         }
     }
 
-    async fn wait(&self, handle: &Handle) -> Result<Writer> {
-        let _counted = Counted::new(&self.waiting);
-        // Relaxed: a figure to look at.
-        self.waited.fetch_add(1, Ordering::Relaxed);
+    async fn wait(&self, handle: &Handle, site: &'static Location<'static>) -> Result<Writer> {
+        let _counted = Counted::new(self, site, handle.shared.runtime.coarse_now());
         let mut entering = pin!(Arc::clone(&self.places).acquire_owned());
         let mut closed = pin!(handle.pool.closed());
         let entered = poll_fn(|cx| {
@@ -97,18 +177,24 @@ impl Writers {
 }
 
 /// Counts a waiter while it exists.
-struct Counted<'c>(&'c AtomicUsize);
+struct Counted<'c> {
+    writers: &'c Writers,
+    number: u64,
+}
 
 impl<'c> Counted<'c> {
-    fn new(count: &'c AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Counted(count)
+    fn new(writers: &'c Writers, site: &'static Location<'static>, now: u64) -> Self {
+        let mut queue = writers.queue();
+        let number = queue.waited;
+        queue.waited += 1;
+        queue.waiting.insert(number, (site, now));
+        Counted { writers, number }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.writers.queue().waiting.remove(&self.number);
     }
 }
 

@@ -52,13 +52,17 @@ pub(crate) async fn acquire(
 ) -> Result<Lease> {
     let shared = &handle.shared;
     let writer = match (&shared.writers, purpose) {
-        (Some(writers), Purpose::Write) => Some(writers.enter(handle).await?),
+        (Some(writers), Purpose::Write) => Some(writers.enter(handle, site).await?),
         _ => None,
     };
     // A cancel from here on returns the permit to write.
     let mut lease = acquire_any(handle, inside, site).await?;
     handle.check_idle_if_due(&mut lease);
     lease.set_writer(writer);
+    if !lease.is_numbered() {
+        let number = Lease::id(&lease);
+        lease.set_number(number);
+    }
     Ok(lease)
 }
 

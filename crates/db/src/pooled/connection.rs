@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{Runtime, Verdict, within};
+use cenote_pool::{ResourceId, Runtime, Verdict, within};
 use tracing::level_filters::LevelFilter;
 
 use crate::Result;
@@ -13,6 +13,7 @@ use crate::binding::writers::Writer;
 use crate::call::listens;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
 use crate::driver::{Connection, Request, Reset, Status};
+use crate::pooled::activity::Activity;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
@@ -58,6 +59,10 @@ pub struct PooledConnection {
     writer: Option<Writer>,
     /// A call has reported that the connection is lost.
     is_loss_reported: bool,
+    /// What [`Db::holders`](crate::Db::holders) shows.
+    activity: Arc<Activity>,
+    /// The activity has the connection's number in the pool.
+    is_numbered: bool,
 }
 
 impl PooledConnection {
@@ -86,6 +91,8 @@ impl PooledConnection {
             names_writers,
             writer: None,
             is_loss_reported: false,
+            activity: log.activities.register(),
+            is_numbered: false,
         }
     }
 
@@ -142,6 +149,11 @@ impl PooledConnection {
         }
         let answer = {
             let sql = op.sql();
+            let is_watched = !sql.is_empty() && self.log.activities.are_watched();
+            if is_watched {
+                let now = self.runtime.coarse_now();
+                self.activity.begin(sql, site, now);
+            }
             // A cancel of the request records it as failed.
             let measuring =
                 (!sql.is_empty()).then(|| self.log.measure(sql, site, self.timings_shard));
@@ -152,6 +164,9 @@ impl PooledConnection {
             let answer = answer.await;
             if let Some(measuring) = measuring {
                 measuring.end::<O>(&answer);
+            }
+            if is_watched {
+                self.activity.end();
             }
             answer
         };
@@ -225,6 +240,32 @@ impl PooledConnection {
     pub(crate) fn set_untouched(&mut self) {
         self.touched = false;
         self.connection.session_is_set_up();
+        self.forget_statement();
+    }
+
+    /// Forgets the last statement: the connection gets another holder.
+    #[inline]
+    fn forget_statement(&self) {
+        if self.log.activities.are_watched() {
+            self.activity.clear();
+        }
+    }
+
+    /// Returns whether its number in the pool is known.
+    #[inline]
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.is_numbered
+    }
+
+    /// Notes its number in the pool.
+    #[cold]
+    pub(crate) fn set_number(&mut self, number: ResourceId) {
+        self.is_numbered = true;
+        self.activity.set_connection(number);
+    }
+
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Notes what a text of this class may do to the session, before it is sent: a dropped call may have done it.
@@ -291,6 +332,7 @@ impl PooledConnection {
     #[inline]
     pub(crate) fn probe(&mut self) -> bool {
         self.used = self.runtime.coarse_now();
+        self.forget_statement();
         let rested = self.used.saturating_sub(self.answered);
         self.connection.probe(Duration::from_nanos(rested));
         !self.is_broken()

@@ -291,6 +291,9 @@ impl Manager for ConnectionManager {
         connection: &mut PooledConnection,
         info: Info<'_>,
     ) -> Result<bool> {
+        if !connection.is_numbered() {
+            connection.set_number(info.id());
+        }
         if !connection.probe() {
             return Ok(false);
         }

@@ -13,6 +13,7 @@ use crate::Result;
 use crate::call::op::Op;
 use crate::driver::{BoxFuture, Connection};
 use crate::error::rounded;
+use crate::pooled::activity::Activities;
 use crate::pooled::statement_events::StatementListeners;
 use crate::pooled::statement_timings::StatementTimings;
 use crate::sql::{Dialect, masked};
@@ -33,6 +34,7 @@ pub(crate) struct StatementLog {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) timings: StatementTimings,
     pub(crate) listeners: StatementListeners,
+    pub(crate) activities: Activities,
 }
 
 impl StatementLog {

@@ -13,6 +13,7 @@ mod coverage_support;
 mod errors;
 mod executor;
 mod forgotten;
+mod holders;
 #[path = "../log_support/mod.rs"]
 mod log;
 mod nesting;

@@ -120,7 +120,7 @@ pub(crate) mod signal {
     pub(crate) const REPORTS: u64 = 2;
     /// Somebody is in the queue, so nothing is idle.
     pub(crate) const QUEUED: u64 = 4;
-    /// Somebody listens to events.
+    /// Somebody listens to all events.
     pub(crate) const OBSERVED: u64 = 8;
     /// A spare waits to replace an outdated resource.
     pub(crate) const SPARE: u64 = 16;
@@ -128,6 +128,8 @@ pub(crate) mod signal {
     pub(crate) const JUDGING: u64 = 32;
     /// The pool belongs to the process that forked this one; see `fork.rs`.
     pub(crate) const INHERITED: u64 = 64;
+    /// Somebody listens to rare events, or to all.
+    pub(crate) const HEARD: u64 = 128;
 }
 
 impl<M: Manager> Core<M> {
@@ -307,6 +309,7 @@ impl<M: Manager> Core<M> {
             (signal::REPORTS, state.breaker.strategy().is_some()),
             (signal::QUEUED, state.waiters.waiting() > 0),
             (signal::OBSERVED, state.observed),
+            (signal::HEARD, state.heard),
             (signal::SPARE, state.replacing == Replacing::Ready),
             (signal::JUDGING, state.judging),
         ] {
@@ -323,7 +326,7 @@ impl<M: Manager> Core<M> {
 
     /// Emits an event that happened outside the lock.
     pub(crate) fn emit(&self, event: &Event) {
-        if self.signals() & signal::OBSERVED != 0 {
+        if self.signals() & signal::HEARD != 0 {
             self.listeners.emit(event);
         }
     }
@@ -369,7 +372,8 @@ impl<M: Manager> Core<M> {
     /// Notes whether anybody listens to events.
     pub(crate) fn note_listeners(&self) {
         let mut state = self.state();
-        state.observed = !self.listeners.is_empty();
+        state.observed = self.listeners.any_wants_all();
+        state.heard = !self.listeners.is_empty();
         state.update_watch_flags(&self.slots);
         self.publish_signals(&mut state);
     }

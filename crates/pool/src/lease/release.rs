@@ -145,7 +145,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
                 meta.probe = None;
                 locked.end_probe(Some(epoch), Some(true));
             }
-            locked.note(|| Event::Released { resource });
+            locked.note_frequent(|| Event::Released { resource });
             let replaced = match locked.state.replacing {
                 Replacing::Ready => core.replace_in_hand(locked, index),
                 _ => None,

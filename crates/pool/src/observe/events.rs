@@ -1,7 +1,8 @@
 //! Events and their listeners.
 //!
-//! Without listeners events cost nothing. The first listener sets the flag in the slots' words that makes
-//! every acquire and release take the lock. Events are collected there and delivered after the unlock.
+//! Without listeners events cost nothing. The first listener of all events sets the flag in the slots' words that
+//! makes every acquire and release take the lock. Events are collected there and delivered after the unlock. A listener
+//! of rare events sets no flag.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -114,6 +115,16 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Returns whether every acquire or release may cause such an event.
+    fn is_frequent(&self) -> bool {
+        matches!(
+            self,
+            Event::Acquired { .. } | Event::Released { .. } | Event::Waiting { .. }
+        )
+    }
+}
+
 /// A hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -166,10 +177,24 @@ impl DestroyReason {
 
 type Callback = dyn Fn(&Event) + Send + Sync;
 
+/// Which events a listener gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    All,
+    /// All but those that acquires and releases cause.
+    Rare,
+}
+
+struct Listener {
+    id: u64,
+    wanted: Wanted,
+    callback: Arc<Callback>,
+}
+
 /// The listeners of one pool.
 #[derive(Default)]
 pub(crate) struct Listeners {
-    list: std::sync::Mutex<Vec<(u64, Arc<Callback>)>>,
+    list: std::sync::Mutex<Vec<Listener>>,
 }
 
 impl Listeners {
@@ -177,10 +202,20 @@ impl Listeners {
         self.lock().is_empty()
     }
 
-    pub(crate) fn add(&self, callback: Arc<Callback>) -> u64 {
+    /// Returns whether anybody wants all events.
+    pub(crate) fn any_wants_all(&self) -> bool {
+        let list = self.lock();
+        list.iter().any(|listener| listener.wanted == Wanted::All)
+    }
+
+    pub(crate) fn add(&self, wanted: Wanted, callback: Arc<Callback>) -> u64 {
         let mut list = self.lock();
-        let id = list.last().map_or(0, |(id, _)| id + 1);
-        list.push((id, callback));
+        let id = list.last().map_or(0, |last| last.id + 1);
+        list.push(Listener {
+            id,
+            wanted,
+            callback,
+        });
         id
     }
 
@@ -188,15 +223,21 @@ impl Listeners {
         // The callback is user code, which is dropped after the unlock.
         let removed = {
             let mut list = self.lock();
-            let at = list.iter().position(|(other, _)| *other == id);
-            at.map(|at| list.remove(at))
+            let at = list.iter().position(|listener| listener.id == id);
+            at.map(|at| list.remove(at).callback)
         };
         drop_contained(removed);
     }
 
     /// Calls every listener, in order of registration, outside every lock.
     pub(crate) fn emit(&self, event: &Event) {
-        let callbacks: Vec<_> = self.lock().iter().map(|(_, f)| Arc::clone(f)).collect();
+        let is_wanted = |wanted| wanted == Wanted::All || !event.is_frequent();
+        let callbacks: Vec<_> = self
+            .lock()
+            .iter()
+            .filter(|listener| is_wanted(listener.wanted))
+            .map(|listener| Arc::clone(&listener.callback))
+            .collect();
         for callback in callbacks {
             // A listener that panics loses this event.
             contained(|| callback(event));
@@ -205,7 +246,7 @@ impl Listeners {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u64, Arc<Callback>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Listener>> {
         self.list
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -216,7 +257,9 @@ impl Drop for Listeners {
     fn drop(&mut self) {
         // One by one: a second panic in the drop of the list would abort the process.
         let list = std::mem::take(&mut *self.lock());
-        list.into_iter().for_each(drop_contained);
+        for listener in list {
+            drop_contained(listener.callback);
+        }
     }
 }
 

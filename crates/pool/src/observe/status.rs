@@ -133,6 +133,40 @@ impl fmt::Display for Holder {
     }
 }
 
+/// An acquire in the queue: see [`Pool::queued`](crate::Pool::queued).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct QueuedAcquire {
+    /// Where `acquire` was called.
+    pub caller: &'static Location<'static>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// What it waits for.
+    pub reason: WaitReason,
+}
+
+/// What an acquire in the queue waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// All slots are in use: a lease has to end.
+    Full,
+    /// A creation is under way, for this acquire or for one before it.
+    Creating,
+    /// The last creation failed, and the pool pauses before the next.
+    BackingOff,
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitReason::Full => "full",
+            WaitReason::Creating => "creating",
+            WaitReason::BackingOff => "backing off",
+        })
+    }
+}
+
 /// The last failed creation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

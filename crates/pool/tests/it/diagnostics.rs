@@ -354,3 +354,65 @@ fn a_lease_that_is_out_for_too_long_is_warned_of_once() {
     manual.advance_millis(200);
     assert_eq!(log.lines().len(), 2);
 }
+
+#[test]
+fn queued_acquires_come_oldest_first_with_their_lines() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    assert!(pool.queued(10).is_empty());
+    let lease = now(pool.acquire()).unwrap();
+    let line = line!();
+    let mut first = hand(pool.acquire());
+    first.waits();
+    manual.advance_millis(30);
+    let mut second = hand(pool.acquire());
+    second.waits();
+    manual.advance_millis(10);
+    let queued = pool.queued(10);
+    let shown: Vec<_> = queued.iter().map(|q| (q.waited, q.reason)).collect();
+    let full = cenote_pool::WaitReason::Full;
+    assert_eq!(shown, [(millis(40), full), (millis(10), full)]);
+    assert!(queued[0].caller.file().ends_with("diagnostics.rs"));
+    assert_eq!(queued[0].caller.line(), line + 1);
+    assert_eq!(pool.queued(1), queued[..1]);
+    // The first one leaves, the second one is served.
+    drop(first);
+    assert_eq!(pool.queued(10).len(), 1);
+    drop(lease);
+    assert!(pool.queued(10).is_empty());
+    drop(second.done());
+}
+
+#[test]
+fn queued_acquire_says_that_it_waits_for_a_creation() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    let pool = gated_numbers(&log, &manual, &gate).max(1).build().unwrap();
+    let (mut first, mut second) = (hand(pool.acquire()), hand(pool.acquire()));
+    first.waits();
+    second.waits();
+    let reasons: Vec<_> = pool.queued(10).iter().map(|q| q.reason).collect();
+    assert!(!reasons.is_empty());
+    assert!(
+        reasons
+            .iter()
+            .all(|reason| *reason == cenote_pool::WaitReason::Creating),
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn queued_acquire_says_that_the_pool_backs_off() {
+    let manual = Manual::new();
+    let pool = cenote_pool::Pool::from_fn(|| async { Err::<usize, _>(Oops("refused")) })
+        .max(2)
+        .retry_creations()
+        .acquire_timeout(millis(1000))
+        .backoff(millis(100), millis(100))
+        .runtime(manual.clone())
+        .build()
+        .unwrap();
+    let mut waiter = hand(pool.acquire());
+    waiter.waits();
+    let reasons: Vec<_> = pool.queued(10).iter().map(|q| q.reason).collect();
+    assert_eq!(reasons, [cenote_pool::WaitReason::BackingOff]);
+}

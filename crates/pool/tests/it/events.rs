@@ -315,3 +315,42 @@ fn one_lease_in_64_is_measured() {
     drop(now(pool.acquire()).unwrap());
     assert_eq!(pool.timings().usage.count(), 3);
 }
+
+#[test]
+fn rare_events_come_without_those_of_leases() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    let heard = log.clone();
+    let listener = pool.on_rare_event(move |event| heard.line(short(event)));
+    let lease = now(pool.acquire()).unwrap();
+    let mut late = hand(pool.acquire_with(at_most(millis(30))));
+    late.waits();
+    manual.advance_millis(30);
+    assert!(late.done().is_err());
+    drop(lease);
+    pool.open_breaker();
+    drop(listener);
+    pool.close_breaker();
+    assert_eq!(
+        log.lines(),
+        ["created #1 0ns", "timed out Waiting", "breaker closed open"]
+    );
+}
+
+#[test]
+fn rare_and_full_listeners_get_their_own_events() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    let (rare, all) = (Log::default(), Log::default());
+    let heard = rare.clone();
+    let _rare = pool.on_rare_event(move |event| heard.line(short(event)));
+    let listener = note_all(&pool, &all);
+    drop(now(pool.acquire()).unwrap());
+    drop(listener);
+    drop(now(pool.acquire()).unwrap());
+    pool.open_breaker();
+    assert_eq!(rare.lines(), ["created #1 0ns", "breaker closed open"]);
+    let lines = all.lines();
+    assert_eq!(lines.last().map(String::as_str), Some("released #1"));
+    assert_eq!(lines.len(), 3, "{lines:?}");
+}

@@ -132,9 +132,17 @@ pub(crate) enum MaintenanceCall {
 }
 
 impl<T, F> Locked<'_, T, F> {
-    /// Adds an event, if anybody listens.
+    /// Adds a rare event, if anybody listens.
     #[inline]
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
+        if self.state.heard {
+            self.deferred.rare().events.push(event());
+        }
+    }
+
+    /// Adds an event of an acquire or a release, if anybody listens to all events.
+    #[inline]
+    pub(crate) fn note_frequent(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
             self.deferred.rare().events.push(event());
         }

@@ -56,7 +56,9 @@ use crate::core::slot::{Slot, SlotState, Slots};
 use crate::core::waiters::{WaiterKey, Waiters};
 use crate::observe::events::DestroyReason;
 use crate::observe::log;
-use crate::observe::status::{Counters, CreationError, ResourceId, Status};
+use crate::observe::status::{
+    Counters, CreationError, QueuedAcquire, ResourceId, Status, WaitReason,
+};
 use crate::upkeep::replace::Replacing;
 
 /// What the pool knows about the resource in a slot. Meaningless while the slot is vacant.
@@ -113,8 +115,10 @@ pub(crate) struct State<F> {
     pub(crate) closed: bool,
     /// [`State::allows_short_paths`], as of the last unlock.
     pub(crate) short_paths: bool,
-    /// Somebody listens to events.
+    /// Somebody listens to all events.
     pub(crate) observed: bool,
+    /// Somebody listens to rare events, or to all.
+    pub(crate) heard: bool,
     /// The maintenance task is missing, and the next acquire starts it.
     pub(crate) maintenance_lost: bool,
     /// Until when the maintenance task sleeps; `None` if there is no such task.
@@ -203,6 +207,7 @@ impl<F> State<F> {
             returns: 0,
             short_paths: false,
             observed: false,
+            heard: false,
             maintenance_lost: config.needs_maintenance(),
             maintenance: None,
             close_waiters: Vec::new(),
@@ -391,6 +396,28 @@ impl<F> State<F> {
     #[inline]
     fn maintenance_comes_before(&self, deadline: Instant) -> bool {
         matches!(self.maintenance, Some(Some(next)) if next <= deadline)
+    }
+
+    /// Returns the oldest acquires in the queue, with what each waits for.
+    pub(crate) fn queued(&self, most: usize, now: Instant) -> Vec<QueuedAcquire> {
+        let creations = self.claims.count();
+        // Where every slot is in creation, no lease can end.
+        let is_full = !self.has_room() && creations < self.total;
+        let queued = self.waiters.in_order().take(most).map(|waiter| {
+            let reason = match (waiter.has_creation(), is_full) {
+                (true, _) => WaitReason::Creating,
+                (false, true) => WaitReason::Full,
+                (false, false) if creations > 0 => WaitReason::Creating,
+                (false, false) => WaitReason::BackingOff,
+            };
+            let began = waiter.began.unwrap_or(now);
+            QueuedAcquire {
+                caller: waiter.caller,
+                waited: now.saturating_duration_since(began),
+                reason,
+            }
+        });
+        queued.collect()
     }
 
     /// Returns the number of slots that are not vacant.

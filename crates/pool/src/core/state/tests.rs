@@ -154,6 +154,7 @@ impl World {
             }
             Step::Watch(observed) => self.locked(|locked| {
                 locked.state.observed = observed;
+                locked.state.heard = observed;
                 locked.state.update_watch_flags(locked.slots);
             }),
             Step::LimitQueue(limit) => self.state.max_waiting = limit,

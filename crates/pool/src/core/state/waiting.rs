@@ -145,7 +145,7 @@ impl<T, F> Locked<'_, T, F> {
         let deadline = waiter.deadline;
         if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
             self.state.counters.waited += 1;
-            self.note(|| Event::Waiting { caller });
+            self.note_frequent(|| Event::Waiting { caller });
         }
         self.watch_for_slow_acquires();
         // The maintenance task may have gone with its runtime.

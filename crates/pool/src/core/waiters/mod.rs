@@ -168,7 +168,7 @@ impl<F> Waiter<F> {
 
     /// Returns whether it creates a resource, or may.
     #[inline]
-    fn has_creation(&self) -> bool {
+    pub(crate) fn has_creation(&self) -> bool {
         self.creation_slot != NIL
     }
 

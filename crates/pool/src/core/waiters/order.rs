@@ -1,6 +1,6 @@
 //! The order of the queue: a list of entries, linked by index, oldest first.
 
-use super::{NIL, Outcome, Position, Revoked, WaiterKey, Waiters};
+use super::{NIL, Outcome, Position, Revoked, Waiter, WaiterKey, Waiters};
 
 impl<F> Waiters<F> {
     /// Queues a waiter.
@@ -87,6 +87,12 @@ impl<F> Waiters<F> {
             index = self.entries[index as usize].next;
         }
         index
+    }
+
+    /// Returns the waiters in the queue, oldest first.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Waiter<F>> {
+        let at = |index: u32| self.entries.get(index as usize);
+        std::iter::successors(at(self.head), move |entry| at(entry.next))
     }
 
     /// Returns the youngest waiter with an uncollected reservation, younger than `than` if that is

@@ -1,0 +1,243 @@
+//! The page in a real browser: a program under remote control, and `browser/page.test.mjs`, which opens its page in Chromium.
+//!
+//! Needs `chromium`, `node` and the packages of `browser/package.json` (`npm ci --prefix tests/browser`). Without them the
+//! test is skipped, unless `CENOTE_NEED_BROWSER` is set. `CENOTE_PAGE_SECONDS` is the length of the load (10).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::routing::get;
+use cenote::Db;
+use cenote::pool::ConsecutiveFailures;
+use cenote_dashboard::Dashboard;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// What the test can do to the program.
+#[derive(Clone)]
+struct Program {
+    db: Db,
+    broken: Db,
+    dashboard: Dashboard,
+    texts: Dashboard,
+    /// Held transactions wait for a permit.
+    hold: Arc<Semaphore>,
+}
+
+type Asked = Query<HashMap<String, u32>>;
+
+fn number(asked: &Asked) -> u32 {
+    asked.get("n").copied().unwrap_or(1)
+}
+
+/// Opens transactions that stay open, at one line, and returns the line.
+async fn hold(State(program): State<Program>, asked: Asked) -> String {
+    let mut line = 0;
+    for _ in 0..number(&asked) {
+        let Program { db, hold, .. } = program.clone();
+        line = line!() + 4;
+        tokio::spawn(async move {
+            // SQLite has one writer at a time, and any number of readers.
+            let options = db.transaction_options().read_only();
+            let held = options.run(async || {
+                db.query(
+                    "SELECT name FROM customer WHERE secret = 'hush-literal' AND id = ?",
+                    "hush-param",
+                )
+                .await?;
+                drop(hold.acquire().await);
+                Ok(())
+            });
+            held.await.unwrap();
+        });
+    }
+    format!("tests/browser.rs:{line}")
+}
+
+/// Ends the transactions that are held, and waits until nobody waits.
+async fn free(State(program): State<Program>) {
+    program.hold.add_permits(1000);
+    loop {
+        let status = program.db.status();
+        if status.active + status.waiting == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Holds new transactions again.
+async fn rearm(State(program): State<Program>) {
+    program.hold.forget_permits(usize::MAX);
+}
+
+/// Makes calls, which wait if all connections are held.
+async fn wait(State(program): State<Program>, asked: Asked) {
+    for _ in 0..number(&asked) {
+        let db = program.db.clone();
+        tokio::spawn(async move {
+            db.query("SELECT count(*) FROM customer", ())
+                .await
+                .map(drop)
+        });
+    }
+}
+
+/// Makes calls on a database that cannot be opened.
+async fn fail(State(program): State<Program>, asked: Asked) {
+    for _ in 0..number(&asked) {
+        program.broken.query("SELECT 1", ()).await.unwrap_err();
+    }
+}
+
+/// Runs SQL that contains HTML, and holds its connection.
+async fn hostile(State(program): State<Program>) {
+    let Program { db, hold, .. } = program;
+    let table = "`<img src=x onerror=window.hacked=1><script>window.hacked=1</script>`";
+    db.exec(
+        &format!("CREATE TABLE IF NOT EXISTS {table} (n INTEGER)"),
+        (),
+    )
+    .await
+    .unwrap();
+    tokio::spawn(async move {
+        db.transaction(async || {
+            db.query(&format!("SELECT n FROM {table} -- </script>"), ())
+                .await?;
+            drop(hold.acquire().await);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    });
+}
+
+/// Runs different statements, most of which fail.
+async fn flood(State(program): State<Program>, asked: Asked) {
+    for n in 0..number(&asked) {
+        let sql = format!("SELECT * FROM `table_{n}_<b>` WHERE a = 'hush-literal'");
+        let _ = program.db.query(&sql, ()).await;
+    }
+}
+
+/// 1,000 checkouts a second, for this many seconds.
+async fn load(State(program): State<Program>, asked: Asked) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    for _ in 0..number(&asked) * 100 {
+        ticks.tick().await;
+        for _ in 0..10 {
+            let db = program.db.clone();
+            tokio::spawn(async move {
+                db.query("SELECT count(*) FROM customer", ())
+                    .await
+                    .map(drop)
+            });
+        }
+    }
+}
+
+/// Ends the streams of one page.
+async fn close(State(program): State<Program>) {
+    program.texts.close();
+}
+
+/// Checkouts so far, open pages, and the program's memory in KiB.
+async fn figures(State(program): State<Program>) -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.and_then(|line| line.split_whitespace().next());
+    let checkouts = program.db.counters().acquired;
+    let pages = program.dashboard.open_pages();
+    format!("{checkouts} {pages} {}", memory.unwrap_or("0"))
+}
+
+async fn program(folder: &Path) -> (Program, Router) {
+    let dsn = format!("sqlite:{}", folder.join("main.db").display());
+    let db = Db::builder(&dsn)
+        .max(4)
+        .name("main")
+        .acquire_timeout(Some(Duration::from_secs(120)))
+        .open()
+        .await
+        .unwrap();
+    db.exec(
+        "CREATE TABLE customer (id TEXT, name TEXT, secret TEXT)",
+        (),
+    )
+    .await
+    .unwrap();
+    let dsn = format!("sqlite:{}", folder.join("missing/broken.db").display());
+    let broken = Db::builder(&dsn)
+        .name("broken")
+        .breaker(ConsecutiveFailures::new(3).with_cool_down(Duration::from_secs(3600)))
+        .open()
+        .await
+        .unwrap();
+    let program = Program {
+        dashboard: Dashboard::new(&db),
+        texts: Dashboard::with_statement_texts(&db),
+        db: db.clone(),
+        broken: broken.clone(),
+        hold: Arc::new(Semaphore::new(0)),
+    };
+    let router = Router::new()
+        .route("/do/hold", get(hold))
+        .route("/do/free", get(free))
+        .route("/do/rearm", get(rearm))
+        .route("/do/wait", get(wait))
+        .route("/do/fail", get(fail))
+        .route("/do/hostile", get(hostile))
+        .route("/do/flood", get(flood))
+        .route("/do/load", get(load))
+        .route("/do/close", get(close))
+        .route("/do/figures", get(figures))
+        .nest_service("/main", program.dashboard.clone())
+        .nest_service("/texts", program.texts.clone())
+        .nest_service("/broken", Dashboard::new(&broken))
+        .with_state(program.clone());
+    (program, router)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_works_in_a_real_browser() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
+    let has_all = scripts.join("node_modules/playwright-core").exists()
+        && Path::new("/usr/bin/chromium").exists();
+    if !has_all {
+        let needed = std::env::var_os("CENOTE_NEED_BROWSER").is_some();
+        assert!(!needed, "chromium or tests/browser/node_modules is missing");
+        eprintln!("skipped: chromium or tests/browser/node_modules is missing");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_program, router) = program(folder.path()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let seconds = std::env::var("CENOTE_PAGE_SECONDS").unwrap_or_else(|_| "10".to_owned());
+    let tested = tokio::process::Command::new("node")
+        .args(["--test", "--test-reporter=spec"])
+        .arg(scripts.join("page.test.mjs"))
+        .env("PAGE_URL", format!("http://{address}"))
+        .env("PAGE_SECONDS", seconds)
+        .env(
+            "PAGE_SHOTS",
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join("page"),
+        )
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .status();
+    let tested = tokio::time::timeout(Duration::from_secs(480), tested).await;
+    serving.abort();
+    assert!(
+        tested.unwrap().unwrap().success(),
+        "see the failed tests above"
+    );
+}
