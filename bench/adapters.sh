@@ -38,14 +38,8 @@ count() {
 }
 
 printf '\n| manager | instructions on its own pool | on cenote-pool |\n|---|---|---|\n'
-missed=0
 for name in deadpool bb8; do
     own="$(count "$name")"
     ours="$(count "$name-on-cenote")"
     echo "| $name | $own | $ours |"
-    ((ours * 2 <= own)) || missed=1
 done
-((missed == 0)) || {
-    echo "adapters.sh: a manager on cenote-pool takes more than half of the instructions of its own pool" >&2
-    exit 1
-}
