@@ -228,10 +228,9 @@ impl TransactionSession for OrmTransaction {
     async fn commit(mut self) -> Result<(), DbErr> {
         let shared = Arc::clone(self.shared());
         shared.settle().await?;
-        if let Some(savepoint) = &self.savepoint {
-            shared
-                .run(&format!("RELEASE SAVEPOINT {savepoint}"))
-                .await?;
+        if let Some(savepoint) = self.savepoint {
+            let name = shared.name_of(savepoint);
+            shared.run(&format!("RELEASE SAVEPOINT {name}")).await?;
             self.shared = None;
             return Ok(());
         }
