@@ -7,14 +7,14 @@
 # Each example verifies its own results and fails otherwise.
 
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+here="$(dirname "${BASH_SOURCE[0]}")"
 
 redis="${1:?the argument is the address of a Redis}"
 : "${CENOTE_TEST_POSTGRES_PORT:?run this inside ci/postgres.sh run}"
 postgres="postgres://cenote:cenote-secret@127.0.0.1:$CENOTE_TEST_POSTGRES_PORT/cenote"
 
-cargo build --quiet --locked --workspace --examples
-examples="${CARGO_TARGET_DIR:-target}/debug/examples"
+cargo build --quiet --locked --manifest-path "$here/Cargo.toml" --workspace --examples
+examples="${CARGO_TARGET_DIR:-$here/target}/debug/examples"
 
 run() {
     printf '%s: ' "$1"

@@ -38,7 +38,7 @@ readonly parts=(
     "matrix  other configurations: without features, each driver alone, the oldest Rust"
     "loom    models of the pool's core in every order of its steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
-    "adapters  managers of other pools and SeaORM, with their examples, against real servers"
+    "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
 )
 
@@ -91,12 +91,12 @@ part_adapters() {
     step "format of the adapters" cargo fmt --manifest-path "$manifest" --all --check
     step "dependencies that the adapters must not add" check_core_dependencies
     # The target directory of the root, so that what both need is built once.
-    step "clippy of the adapters" env CARGO_TARGET_DIR="$PWD/$target" \
+    step "clippy of the adapters" env CARGO_TARGET_DIR="$target" \
         cargo clippy --manifest-path "$manifest" --locked --workspace --all-targets -- -D warnings
-    step "tests of the adapters" ci/postgres.sh run -- ci/mariadb.sh run -- env CARGO_TARGET_DIR="$PWD/$target" \
+    step "tests of the adapters" ci/postgres.sh run -- ci/mariadb.sh run -- env CARGO_TARGET_DIR="$target" \
         cargo test --manifest-path "$manifest" --locked --workspace
     start_redis
-    step "examples of the adapters" ci/postgres.sh run -- env CARGO_TARGET_DIR="$PWD/$target" \
+    step "examples of the adapters" ci/postgres.sh run -- env CARGO_TARGET_DIR="$target" \
         adapters/examples.sh "redis://127.0.0.1:$redis_port"
 }
 

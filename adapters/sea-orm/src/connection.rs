@@ -18,7 +18,7 @@ use crate::error::{db_err, refused};
 use crate::rows::{RowReader, RowTypes};
 use crate::transaction::{self, OrmTransaction};
 
-/// A [`Db`] for SeaORM: entities, queries and migrations take a reference to it where they take a
+/// A [`Db`] for SeaORM: entities and queries take a reference to it where they take a
 /// `&DatabaseConnection`.
 ///
 /// Every call follows the rules of `Db`: inside a transaction closure or a coroutine it runs in the transaction

@@ -124,7 +124,6 @@ impl RowReader {
 fn postgres(name: &str) -> As {
     match name {
         "bool" => As::Bool,
-        "char" => As::I8,
         "int2" => As::I16,
         "int4" => As::I32,
         "int8" => As::I64,
