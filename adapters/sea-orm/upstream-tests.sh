@@ -30,10 +30,15 @@ perl -0pi -e '
     }ge;
     die "the tests open their databases in another way: adapt this script\n" if $n < 2;
 ' tests/common/setup/mod.rs
-perl -0pi -e "
-    s{\n\\[dev-dependencies\\]\n}{\n[dev-dependencies]\ncenote = { path = \"$adapters/../crates/db\", default-features = false, features = [\"postgres\"] }\ncenote-sea-orm = { path = \"$adapters/sea-orm\" }\n};
-    \$_ .= \"\n[patch.crates-io]\nsea-orm = { path = \\\".\\\" }\nsea-orm-macros = { path = \\\"sea-orm-macros\\\" }\n\";
-" Cargo.toml
+cenote='cenote = { path = "'"$adapters"'/../crates/db", default-features = false, features = ["postgres"] }'
+orm='cenote-sea-orm = { path = "'"$adapters"'/sea-orm" }'
+sed -i "s|^\[dev-dependencies\]\$|&\n$cenote\n$orm|; /^\[patch.crates-io\]\$/d" Cargo.toml
+cat >>Cargo.toml <<'TOML'
+
+[patch.crates-io]
+sea-orm = { path = "." }
+sea-orm-macros = { path = "sea-orm-macros" }
+TOML
 grep -q cenote-sea-orm Cargo.toml || {
     echo "upstream-tests.sh: Cargo.toml has no [dev-dependencies]" >&2
     exit 1
