@@ -40,6 +40,7 @@ readonly parts=(
     "loom    models of the pool's core in every order of its steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
     "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
+    "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
 )
 
@@ -98,6 +99,21 @@ part_page() {
     step "documentation of cenote-dashboard" env CARGO_TARGET_DIR="$target" RUSTDOCFLAGS="-D warnings" \
         cargo doc --manifest-path dashboard/Cargo.toml --locked --no-deps
     step "instructions that the page costs the shop" bench/page.sh --check
+}
+
+part_adapters() {
+    need_servers
+    local manifest=adapters/Cargo.toml
+    step "format of the adapters" cargo fmt --manifest-path "$manifest" --all --check
+    step "dependencies that the adapters must not add" check_core_dependencies
+    # The target directory of the root, so that what both need is built once.
+    step "clippy of the adapters" env CARGO_TARGET_DIR="$target" \
+        cargo clippy --manifest-path "$manifest" --locked --workspace --all-targets -- -D warnings
+    step "tests of the adapters" ci/postgres.sh run -- ci/mariadb.sh run -- env CARGO_TARGET_DIR="$target" \
+        cargo test --manifest-path "$manifest" --locked --workspace
+    start_redis
+    step "examples of the adapters" ci/postgres.sh run -- env CARGO_TARGET_DIR="$target" \
+        adapters/examples.sh "redis://127.0.0.1:$redis_port"
 }
 
 part_capi() {
@@ -332,6 +348,17 @@ check_oldest_rust() {
 run_redis_example() {
     cargo build --workspace --all-features --example redis
     "$target/debug/examples/redis" "redis://127.0.0.1:$redis_port"
+}
+
+# The libraries that the adapters are for never reach users of the core.
+check_core_dependencies() {
+    local found
+    found="$(cargo tree --locked --edges normal --prefix none -p cenote-pool -p cenote --all-features |
+        grep -E '^(bb8|deadpool|diesel|r2d2|sea-orm|sea-query|sqlx)' || true)"
+    if [[ -n "$found" ]]; then
+        echo "a dependency of the core that belongs into adapters/: $found" >&2
+        return 1
+    fi
 }
 
 # The pool serves any kind of resource: it must not know of databases.

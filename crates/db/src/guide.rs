@@ -17,6 +17,9 @@
 //! | [`own_driver`] | readers who need another database: how to write a driver |
 //! | [`from_sqlx`] | readers who know sqlx |
 //! | [`from_deadpool`] | readers who know deadpool or deadpool-postgres |
+//! | [`from_bb8`] | readers who know bb8 |
+//! | [`from_sea_orm`] | readers who know SeaORM |
+//! | [`from_diesel`] | readers who know diesel |
 //! | [`from_pdo`] | readers who know PHP's PDO, or TrueAsync's pool for it |
 //!
 //! Every Rust example on these pages runs as a test; those of [`listen`] run against a server, in the tests of this crate.
@@ -86,6 +89,15 @@ pub mod from_sqlx {}
 
 #[doc = include_str!("../docs/from_deadpool.md")]
 pub mod from_deadpool {}
+
+#[doc = include_str!("../docs/from_bb8.md")]
+pub mod from_bb8 {}
+
+#[doc = include_str!("../docs/from_sea_orm.md")]
+pub mod from_sea_orm {}
+
+#[doc = include_str!("../docs/from_diesel.md")]
+pub mod from_diesel {}
 
 #[doc = include_str!("../docs/from_pdo.md")]
 pub mod from_pdo {}
