@@ -443,6 +443,10 @@ static void handle_interrupt(void)
 	zend_atomic_bool_store_ex(&EG(vm_interrupt), false);
 	if (zend_atomic_bool_load_ex(&EG(timed_out))) {
 		zend_timeout();
+#ifdef ZEND_HAS_OOM
+	} else if (ZEND_HAS_OOM()) {
+		zend_handle_delayed_oom();
+#endif
 	} else if (zend_interrupt_function) {
 		zend_interrupt_function(EG(current_execute_data));
 	}
@@ -579,4 +583,12 @@ void cen_run_leftovers_at_end(void)
 int cen_script_end(void)
 {
 	return CG(unclean_shutdown) ? 2 : EG(exit_status) != 0;
+}
+
+/* Lets PHP code run again after it ran out of memory in a coroutine: the shutdown functions of the user. */
+void cen_forget_oom(void)
+{
+#ifdef ZEND_HAS_OOM
+	EG(delayed_oom).state = ZEND_OOM_STATE_NONE;
+#endif
 }

@@ -2,6 +2,7 @@
 
 #include "shim.h"
 #include "ext/standard/info.h"
+#include <sys/time.h>
 
 /* Whether the classes and functions are registered; see MINIT. */
 static bool active;
@@ -266,7 +267,7 @@ static const zend_function_entry functions[] = {
 
 /* ---- functions of PHP that suspend a coroutine, or must know of them ------------------ */
 
-static zif_handler original_sleep, original_usleep, original_fork;
+static zif_handler original_sleep, original_usleep, original_nanosleep, original_sleep_until, original_fork;
 
 ZEND_FUNCTION(cenote_sleep)
 {
@@ -303,6 +304,51 @@ ZEND_FUNCTION(cenote_usleep)
 		RETURN_THROWS();
 	}
 	CEN_END(cenote_delay((uint64_t) microseconds));
+}
+
+ZEND_FUNCTION(cenote_time_nanosleep)
+{
+	zend_long seconds, nanoseconds;
+	cen_status status;
+	if (!cenote_should_suspend()) {
+		original_nanosleep(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	ZEND_PARSE_PARAMETERS_START(2, 2)
+		Z_PARAM_LONG(seconds)
+		Z_PARAM_LONG(nanoseconds)
+	ZEND_PARSE_PARAMETERS_END();
+	if (seconds < 0 || nanoseconds < 0 || nanoseconds >= 1000000000) {
+		original_nanosleep(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	status = cenote_delay((uint64_t) seconds * 1000000 + (nanoseconds + 999) / 1000);
+	RETVAL_TRUE;
+	CEN_END(status);
+}
+
+ZEND_FUNCTION(cenote_time_sleep_until)
+{
+	double until, now;
+	struct timeval tv;
+	cen_status status;
+	if (!cenote_should_suspend()) {
+		original_sleep_until(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_DOUBLE(until)
+	ZEND_PARSE_PARAMETERS_END();
+	gettimeofday(&tv, NULL);
+	now = tv.tv_sec + tv.tv_usec / 1000000.0;
+	if (until <= now) {
+		/* Warns, and returns false. */
+		original_sleep_until(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	status = cenote_delay((uint64_t) ((until - now) * 1000000) + 1);
+	RETVAL_TRUE;
+	CEN_END(status);
 }
 
 ZEND_FUNCTION(cenote_fork)
@@ -348,6 +394,8 @@ static PHP_MINIT_FUNCTION(cenote)
 	cen_fibers_init();
 	original_sleep = replace("sleep", ZEND_FN(cenote_sleep));
 	original_usleep = replace("usleep", ZEND_FN(cenote_usleep));
+	original_nanosleep = replace("time_nanosleep", ZEND_FN(cenote_time_nanosleep));
+	original_sleep_until = replace("time_sleep_until", ZEND_FN(cenote_time_sleep_until));
 	original_fork = replace("pcntl_fork", ZEND_FN(cenote_fork));
 	active = true;
 	return SUCCESS;

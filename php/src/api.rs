@@ -230,7 +230,12 @@ extern "C" fn cenote_await(
     cancellation: *mut ZendObject,
     to: &mut Zval,
 ) -> Status {
-    guarded(|| give(awaiting::await_one(awaitable, NonNull::new(cancellation)), to))
+    guarded(|| {
+        give(
+            awaiting::await_one(awaitable, NonNull::new(cancellation)),
+            to,
+        )
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -299,6 +304,7 @@ extern "C" fn cenote_get_coroutines(to: &mut Zval) {
 /// The questions of `cen_question`.
 #[repr(C)]
 #[derive(Clone, Copy)]
+#[allow(dead_code, reason = "C makes the values")]
 enum Question {
     Started,
     Queued,

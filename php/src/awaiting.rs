@@ -6,9 +6,7 @@ use std::task::{Wake, Waker};
 
 use crate::api::with_completion;
 use crate::completion::Completion;
-use crate::engine::{
-    self, Array, Exception, ExceptionClass, Object, Value, ZendObject, Zval,
-};
+use crate::engine::{self, Array, Exception, ExceptionClass, Object, Value, ZendObject, Zval};
 use crate::scheduler::{Interrupt, scheduler};
 
 type Awaited = Result<Result<Value, Exception>, Interrupt>;
@@ -45,7 +43,9 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // The arguments of the PHP function that waits keep the object alive.
-        drop(with_completion(self.object, |completion| completion.leave(self.key)));
+        drop(with_completion(self.object, |completion| {
+            completion.leave(self.key)
+        }));
     }
 }
 
@@ -205,7 +205,9 @@ impl Progress {
     fn leave(&mut self) {
         for (_, object, place) in &self.items {
             if let Some(object) = NonNull::new(object.as_ptr()) {
-                drop(with_completion(object, |completion| completion.leave(*place)));
+                drop(with_completion(object, |completion| {
+                    completion.leave(*place)
+                }));
             }
         }
     }

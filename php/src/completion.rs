@@ -97,4 +97,6 @@ impl Completion {
 
 /// A result that came too late. Its drop may run PHP code.
 #[must_use]
-pub(crate) struct Unneeded(#[allow(dead_code, reason = "dropped by its receiver")] Result<Value, Exception>);
+pub(crate) struct Unneeded(
+    #[allow(dead_code, reason = "dropped by its receiver")] Result<Value, Exception>,
+);

@@ -55,10 +55,6 @@ impl Zval {
         ..Zval::UNDEF
     };
 
-    pub(crate) fn is_undef(&self) -> bool {
-        self.type_info & 0xff == 0
-    }
-
     /// Returns the object that this value is, if it is one.
     pub(crate) fn object(&self) -> Option<NonNull<ZendObject>> {
         match self.type_info.to_le_bytes()[0] {
@@ -89,6 +85,7 @@ pub(crate) enum Status {
 /// The classes of the extension; see `cen_class`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "C makes the values")]
 pub(crate) enum Class {
     Coroutine,
     Timeout,
@@ -170,7 +167,6 @@ unsafe extern "C" {
     safe fn cen_throw_exit();
     fn cen_report_uncaught(exception: *mut ZendObject);
     fn cen_warn(text: *const u8, len: usize);
-    fn cen_composite_add(composite: *mut ZendObject, exception: *mut ZendObject);
 
     fn cen_object_new(class: Class, data: *mut c_void) -> *mut ZendObject;
     fn cen_object_data(object: *mut ZendObject) -> *mut c_void;
@@ -185,6 +181,7 @@ unsafe extern "C" {
     safe fn cen_interrupt_pending() -> bool;
     safe fn cen_run_leftovers_at_end();
     safe fn cen_script_end() -> ScriptEnd;
+    safe fn cen_forget_oom();
 }
 
 /// An owned PHP value.
@@ -377,12 +374,6 @@ impl Exception {
     pub(crate) fn report_uncaught(self) {
         // SAFETY: PHP takes the reference over.
         unsafe { cen_report_uncaught(self.0.into_raw()) };
-    }
-
-    /// Adds an exception to this composite exception.
-    pub(crate) fn add(&self, exception: &Exception) {
-        // SAFETY: both objects are alive; the list gets a reference of its own.
-        unsafe { cen_composite_add(self.0.as_ptr(), exception.0.as_ptr()) };
     }
 
     pub(crate) fn object(&self) -> &Object {
@@ -631,6 +622,7 @@ pub(crate) fn run_leftovers_at_end() {
 /// How the script has ended; see `cen_script_end`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "C makes the values")]
 pub(crate) enum ScriptEnd {
     Clean = 0,
     /// With an exception, or with an exit status.
@@ -641,4 +633,9 @@ pub(crate) enum ScriptEnd {
 
 pub(crate) fn script_end() -> ScriptEnd {
     cen_script_end()
+}
+
+/// Lets PHP code run again after a coroutine ran out of memory.
+pub(crate) fn forget_oom() {
+    cen_forget_oom();
 }

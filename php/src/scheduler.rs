@@ -441,8 +441,22 @@ impl Scheduler {
         }
     }
 
+    /// Ends a coroutine that was cancelled before it started. Returns whether it was.
+    fn end_unstarted(&self, next: &Rc<Coroutine>) -> bool {
+        let is_new = next.state.get() == State::New;
+        let cancellation = is_new.then(|| next.take_cancellation()).flatten();
+        let is_cancelled = cancellation.is_some();
+        if let Some(cancellation) = cancellation {
+            self.finish(next, Err(cancellation));
+        }
+        is_cancelled
+    }
+
     /// Switches to another coroutine. Returns whether it did; if so, this one has been resumed.
     fn run(&self, next: Rc<Coroutine>) -> bool {
+        if self.end_unstarted(&next) {
+            return false;
+        }
         match next.state.get() {
             State::New => {
                 let Some(fiber) = self.take_fiber() else {
@@ -598,6 +612,7 @@ impl Scheduler {
                         return self.go_to_main();
                     }
                 }
+                Next::Coroutine(next) if self.end_unstarted(&next) => {}
                 // A new coroutine runs on this stack, without a switch.
                 Next::Coroutine(next) if next.state.get() == State::New => {
                     *self.job.borrow_mut() = Some(next);
@@ -691,11 +706,6 @@ impl Scheduler {
     pub(crate) fn cancel(&self, coroutine: &Rc<Coroutine>, exception: Option<Exception>) {
         coroutine.request_cancel(exception);
         match coroutine.state.get() {
-            State::New if coroutine.kind != Kind::Main => {
-                if let Some(cancellation) = coroutine.take_cancellation() {
-                    self.finish(coroutine, Err(cancellation));
-                }
-            }
             State::Suspended if coroutine.protected.get() == 0 => coroutine.wake.waker().wake(),
             _ => {}
         }
@@ -758,7 +768,10 @@ impl Scheduler {
                     self.phase.set(Phase::Script);
                     return self.abandon();
                 }
-                Err(Interrupt::Exit) => self.unwind(),
+                Err(Interrupt::Exit) => {
+                    self.unwind();
+                    engine::forget_oom();
+                }
                 Err(Interrupt::Throw(exception)) => self.add_unhandled(exception),
             }
             if self.report_unhandled() {

@@ -83,11 +83,16 @@ impl Manager for PhpManager {
 
     fn create(&self) -> impl Future<Output = Result<Key, Thrown>> + Send {
         let pool = self.pool();
+        let is_waited_for = scheduler().has_current();
         Bound::new(async move {
             let gone = || Exception::new(ExceptionClass::Pool, "Pool is closed", None);
             let Some(pool) = pool else {
                 return Err(Thrown::new(gone()));
             };
+            // The destructor of a refused resource threw: the acquire ends with that (P-051).
+            if let Some(exception) = pool.destroy_error().filter(|_| is_waited_for) {
+                return Err(Thrown::new(exception));
+            }
             let call = pool.hooks.factory.with(None);
             match Callback::new(call).await {
                 Ok(value) => Ok(pool.insert(value)),
@@ -189,7 +194,11 @@ impl PhpStrategy {
 
     /// Calls a method of the strategy with the pool as its source.
     fn call(&self, name: &str, error: Option<Object>) -> Option<Result<Value, Exception>> {
-        let pool = self.pool.get().upgrade().filter(|_| !scheduler().is_over())?;
+        let pool = self
+            .pool
+            .get()
+            .upgrade()
+            .filter(|_| !scheduler().is_over())?;
         let strategy = pool.strategy()?;
         let mut arguments = Vec::new();
         if name != "shouldRecover" {

@@ -116,8 +116,15 @@ impl PhpPool {
                 *self.destroy_error.borrow_mut() = Some(exception.clone());
             }
         } else {
-            engine::warn("a hook of a pool threw an exception in the background; see its destructor and its strategy");
+            engine::warn(
+                "a destructor or the strategy of an Async\\Pool threw an exception in the background; \
+                 catch it there",
+            );
         }
+    }
+
+    pub(crate) fn destroy_error(&self) -> Option<Exception> {
+        self.destroy_error.borrow().clone()
     }
 
     pub(crate) fn begin_report(&self) {
@@ -179,7 +186,9 @@ impl PhpPool {
     }
 
     fn hand_out(&self, lease: OwnedLease<PhpManager>) -> Result<Value, Interrupt> {
-        let value = self.resource(*lease).expect("a leased resource is in the table");
+        let value = self
+            .resource(*lease)
+            .expect("a leased resource is in the table");
         self.leases.borrow_mut().push(lease);
         Ok(value)
     }
@@ -222,9 +231,7 @@ impl PhpPool {
         let closed = self.finish(closed.map(Result::err))?;
         let Some(error) = closed else { return Ok(()) };
         match error.errors.into_iter().next() {
-            Some(DestroyError::Failed(thrown)) => {
-                Err(Interrupt::Throw(thrown.exception().clone()))
-            }
+            Some(DestroyError::Failed(thrown)) => Err(Interrupt::Throw(thrown.exception().clone())),
             Some(other) => Err(Interrupt::Throw(Exception::new(
                 ExceptionClass::Pool,
                 &other.to_string(),
@@ -437,11 +444,7 @@ extern "C" fn cenote_pool_new(object: NonNull<ZendObject>, options: &Options) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cenote_pool_acquire(
-    data: *mut c_void,
-    timeout: i64,
-    to: &mut Zval,
-) -> Status {
+unsafe extern "C" fn cenote_pool_acquire(data: *mut c_void, timeout: i64, to: &mut Zval) -> Status {
     guarded(|| {
         // SAFETY: C passes the value of a pool's object.
         let pool = unsafe { borrow::<PhpPool>(data) };
@@ -492,7 +495,9 @@ unsafe extern "C" fn cenote_pool_destruct(data: *mut c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cenote_pool_is_closed(data: *mut c_void) -> bool {
     // SAFETY: C passes the value of a pool's object.
-    answer(true, || unsafe { borrow::<PhpPool>(data) }.pool().is_closed())
+    answer(true, || {
+        unsafe { borrow::<PhpPool>(data) }.pool().is_closed()
+    })
 }
 
 #[unsafe(no_mangle)]
