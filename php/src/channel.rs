@@ -21,7 +21,8 @@ struct Waiting {
 
 pub(crate) struct Channel {
     capacity: usize,
-    buffer: RefCell<VecDeque<Value>>,
+    /// The values, with the sender that does not know yet that its value is in the buffer.
+    buffer: RefCell<VecDeque<(Value, Option<Rc<Waiting>>)>>,
     senders: RefCell<VecDeque<Rc<Waiting>>>,
     receivers: RefCell<VecDeque<Rc<Waiting>>>,
     closed: Cell<bool>,
@@ -48,26 +49,58 @@ impl Channel {
         if self.buffer.borrow().len() >= self.capacity {
             return Err(value);
         }
-        self.buffer.borrow_mut().push_back(value);
+        self.buffer.borrow_mut().push_back((value, None));
         Ok(())
     }
 
     /// Takes the oldest value; a sender that waits moves up.
     fn take(&self) -> Option<Value> {
         let buffered = self.buffer.borrow_mut().pop_front();
-        let sender = self.senders.borrow_mut().pop_front();
-        let sent = sender.and_then(|sender| {
-            sender.done.set(true);
-            sender.waker.wake_by_ref();
-            sender.value.borrow_mut().take()
-        });
-        match (buffered, sent) {
-            (Some(value), Some(sent)) => {
-                self.buffer.borrow_mut().push_back(sent);
+        match buffered {
+            Some((value, _)) => {
+                self.move_up();
                 Some(value)
             }
-            (buffered, sent) => buffered.or(sent),
+            None => {
+                let sender = self.senders.borrow_mut().pop_front()?;
+                sender.done.set(true);
+                sender.waker.wake_by_ref();
+                sender.value.borrow_mut().take()
+            }
         }
+    }
+
+    /// Puts the value of the oldest sender that waits into the buffer.
+    fn move_up(&self) {
+        let sender = self.senders.borrow_mut().pop_front();
+        if let Some(sender) = sender {
+            let value = sender.value.borrow_mut().take();
+            sender.done.set(true);
+            sender.waker.wake_by_ref();
+            if let Some(value) = value {
+                self.buffer.borrow_mut().push_back((value, Some(sender)));
+            }
+        }
+    }
+
+    /// Takes back what a sender has put into the buffer. Returns whether it was still there.
+    fn take_back(&self, sender: &Rc<Waiting>) -> bool {
+        let found = {
+            let mut buffer = self.buffer.borrow_mut();
+            let is_its = |entry: &(Value, Option<Rc<Waiting>>)| {
+                entry
+                    .1
+                    .as_ref()
+                    .is_some_and(|other| Rc::ptr_eq(other, sender))
+            };
+            let index = buffer.iter().position(is_its);
+            index.and_then(|index| buffer.remove(index))
+        };
+        let was_there = found.is_some();
+        if was_there {
+            self.move_up();
+        }
+        was_there
     }
 
     fn wait(
@@ -93,15 +126,20 @@ impl Channel {
         match waited {
             Ok(()) if waiting.done.get() => Ok(value),
             Ok(()) => Err(closed_error()),
-            Err(interrupt) => {
+            Err(interrupt) if !waiting.done.get() || self.take_back(&waiting) => Err(interrupt),
+            Err(interrupt) => match (value, interrupt) {
                 // A value that arrived for a receiver that leaves goes to the next one.
-                if waiting.done.get()
-                    && let Some(value) = value
-                {
+                (Some(value), interrupt) => {
                     self.put_back(value);
+                    Err(interrupt)
                 }
-                Err(interrupt)
-            }
+                // What was sent was received: the sender ends where it waits next.
+                (None, Interrupt::Throw(cancellation)) => {
+                    *me.cancellation.borrow_mut() = Some(cancellation);
+                    Ok(None)
+                }
+                (None, interrupt) => Err(interrupt),
+            },
         }
     }
 
@@ -113,7 +151,7 @@ impl Channel {
                 receiver.done.set(true);
                 receiver.waker.wake_by_ref();
             }
-            None => self.buffer.borrow_mut().push_front(value),
+            None => self.buffer.borrow_mut().push_front((value, None)),
         }
     }
 
@@ -148,7 +186,7 @@ impl Channel {
     }
 
     pub(crate) fn report_to_gc(&self, gc: &Gc) {
-        for value in &*self.buffer.borrow() {
+        for (value, _) in &*self.buffer.borrow() {
             gc.value(value);
         }
     }

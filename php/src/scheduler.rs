@@ -999,6 +999,6 @@ pub(crate) fn yield_now() -> Result<(), Interrupt> {
     if engine::is_switch_blocked() {
         return Ok(());
     }
-    scheduler.current().wake.waker().wake();
+    scheduler.current().wake.requeue();
     scheduler.park()
 }

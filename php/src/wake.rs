@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Id {
 
 /// The ready queue.
 pub(crate) struct RunQueue {
-    ready: Mutex<VecDeque<Arc<WakeState>>>,
+    ready: Mutex<VecDeque<(Arc<WakeState>, u64)>>,
     /// The PHP thread sleeps, or is about to.
     sleeping: AtomicBool,
     event: Mutex<Option<OwnedFd>>,
@@ -27,6 +27,8 @@ pub(crate) struct WakeState {
     pub(crate) id: Id,
     /// The entry is in the queue: it must not be there twice, or it would take two turns.
     queued: AtomicBool,
+    /// The number of its place in the queue that counts.
+    turn: AtomicU64,
     queue: Arc<RunQueue>,
 }
 
@@ -35,6 +37,7 @@ impl WakeState {
         Arc::new(WakeState {
             id,
             queued: AtomicBool::new(false),
+            turn: AtomicU64::new(0),
             queue: Arc::clone(queue),
         })
     }
@@ -46,6 +49,13 @@ impl WakeState {
 
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
         Waker::from(Arc::clone(self))
+    }
+
+    /// Queues the entry behind everything else that is ready, even if it is in the queue already.
+    pub(crate) fn requeue(self: &Arc<Self>) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        self.queued.store(true, Ordering::Release);
+        self.queue.lock().push_back((Arc::clone(self), turn));
     }
 }
 
@@ -59,7 +69,9 @@ impl Wake for WakeState {
         if self.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.queue.lock().push_back(Arc::clone(self));
+        // Relaxed: only the PHP thread changes it, and a place that no longer counts is passed over.
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.queue.lock().push_back((Arc::clone(self), turn));
         // SeqCst pairs with `sleep`: either it finds the entry, or this finds it asleep.
         if self.queue.sleeping.load(Ordering::SeqCst) {
             self.queue.ring();
@@ -76,19 +88,23 @@ impl RunQueue {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<WakeState>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<WakeState>, u64)>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the entry whose turn it is.
     pub(crate) fn pop(&self) -> Option<Id> {
-        let state = self.lock().pop_front()?;
-        state.queued.store(false, Ordering::Release);
-        Some(state.id)
+        loop {
+            let (state, turn) = self.lock().pop_front()?;
+            if turn == state.turn.load(Ordering::Relaxed) {
+                state.queued.store(false, Ordering::Release);
+                return Some(state.id);
+            }
+        }
     }
 
     pub(crate) fn clear(&self) {
-        for state in self.lock().drain(..) {
+        for (state, _) in self.lock().drain(..) {
             state.queued.store(false, Ordering::Release);
         }
     }

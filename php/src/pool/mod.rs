@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use cenote_pool::{
-    AcquireError, AcquireOptions, BreakerState, DestroyError, Lease, OpenError, Order, OwnedLease,
-    Phase, Pool,
+    AcquireError, AcquireOptions, BreakerState, DestroyError, Lease, OpenError, OwnedLease, Phase,
+    Pool,
 };
 
 use crate::api::{answer, borrow, guarded};
@@ -410,7 +410,6 @@ extern "C" fn cenote_pool_new(object: NonNull<ZendObject>, options: &Options) ->
         let manager = PhpManager::new(Rc::downgrade(&pool));
         let mut builder = Pool::builder(manager)
             .runtime(PhpRuntime)
-            .order(Order::Fifo)
             .min(size(options.min))
             .max(size(options.max))
             .no_backoff()
