@@ -50,7 +50,7 @@ switch ($_GET['do'] ?? '') {
         break;
     case 'memory':
         $park();
-        await(spawn(function () { $all = []; while (true) { $all[] = str_repeat('x', 1_000_000); } }));
+        await(spawn(function () { $all = []; for ($i = 0; $i < 100; $i++) { $all[] = str_repeat("x", 1_000_000); } }));
         break;
     case 'time':
         $park();

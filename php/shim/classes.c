@@ -609,8 +609,12 @@ ZEND_METHOD(Async_CompositeException, getExceptions)
 	RETURN_EMPTY_ARRAY();
 }
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_add_exception, 0, 1, IS_VOID, 0)
+	ZEND_ARG_OBJ_INFO(0, exception, Throwable, 0)
+ZEND_END_ARG_INFO()
+
 static const zend_function_entry composite_methods[] = {
-	ZEND_ME(Async_CompositeException, addException, arginfo_error, ZEND_ACC_PUBLIC)
+	ZEND_ME(Async_CompositeException, addException, arginfo_add_exception, ZEND_ACC_PUBLIC)
 	ZEND_ME(Async_CompositeException, getExceptions, arginfo_array, ZEND_ACC_PUBLIC)
 	ZEND_FE_END
 };

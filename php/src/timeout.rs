@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::completion::Completion;
 use crate::engine::{Exception, ExceptionClass};
 use crate::scheduler::scheduler;
-use crate::timer::Sleep;
+use crate::timer::{Sleep, now};
 use crate::wake::Id;
 
 pub(crate) struct Timeout {
@@ -25,7 +25,7 @@ impl Timeout {
         timeout.completion.ignore();
         let weak = Rc::downgrade(&timeout);
         // A time that the clock cannot express never comes.
-        if let Some(until) = Instant::now().checked_add(after) {
+        if let Some(until) = now().checked_add(after) {
             let task = scheduler().add_task(Box::pin(async move {
                 Sleep::new(until, true).await;
                 if let Some(timeout) = weak.upgrade() {

@@ -8,6 +8,12 @@ use std::time::Instant;
 
 use crate::scheduler::scheduler;
 
+/// Returns the time. This is the clock of the pool's runtime as well.
+#[allow(clippy::disallowed_methods, reason = "the one place that reads it")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
 pub(crate) type TimerKey = (Instant, u64);
 
 #[derive(Default)]
@@ -85,7 +91,7 @@ impl Future for Sleep {
         if let Some(key) = self.key.take() {
             scheduler.timers.borrow_mut().remove(key);
         }
-        if Instant::now() >= self.until {
+        if now() >= self.until {
             return Poll::Ready(());
         }
         let waker = cx.waker().clone();

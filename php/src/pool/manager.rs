@@ -13,7 +13,7 @@ use crate::engine::{Call, Exception, ExceptionClass, Object, Value};
 use crate::pool::PhpPool;
 use crate::pool::bound::Bound;
 use crate::scheduler::scheduler;
-use crate::timer::Sleep;
+use crate::timer::{Sleep, now};
 
 /// A resource in the pool: its place in the table of [`PhpPool`], where the garbage collector sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,7 +255,7 @@ pub(crate) struct PhpRuntime;
 
 impl Runtime for PhpRuntime {
     fn now(&self) -> Instant {
-        Instant::now()
+        now()
     }
 
     fn coarse_now(&self) -> u64 {

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cenote_pool::{
     AcquireError, AcquireOptions, BreakerState, DestroyError, Lease, OpenError, OwnedLease, Phase,
@@ -24,7 +24,7 @@ use crate::engine::{
 };
 use crate::pool::manager::{Key, PhpManager, PhpRuntime, PhpStrategy, Thrown};
 use crate::scheduler::{Interrupt, block_on, scheduler};
-use crate::timer::Sleep;
+use crate::timer::{Sleep, now};
 
 /// A hook may take as long as it likes: PHP code has its own time limits.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -306,7 +306,7 @@ impl<'p> Timed<'p> {
     fn new(pool: &'p Pool<PhpManager>, timeout: Duration) -> Self {
         let options = AcquireOptions::new().timeout(timeout);
         let acquire = pool.acquire_with(options);
-        let until = Instant::now() + timeout + Duration::from_millis(5);
+        let until = now() + timeout + Duration::from_millis(5);
         Timed {
             acquire: Box::pin(async move { acquire.await.map(Lease::into_owned) }),
             timer: Box::pin(Sleep::new(until, true)),
@@ -493,8 +493,8 @@ unsafe extern "C" fn cenote_pool_destruct(data: *mut c_void) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cenote_pool_is_closed(data: *mut c_void) -> bool {
-    // SAFETY: C passes the value of a pool's object.
     answer(true, || {
+        // SAFETY: C passes the value of a pool's object.
         unsafe { borrow::<PhpPool>(data) }.pool().is_closed()
     })
 }
