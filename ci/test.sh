@@ -39,6 +39,7 @@ readonly parts=(
     "loom    models of the pool's core in every order of its steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
+    "php     the PHP extension: its tests, stub, example and install script, php-fpm"
 )
 
 part_core() {
@@ -87,6 +88,16 @@ part_metrics() {
 part_capi() {
     need g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev valgrind=valgrind
     step "C API" crates/capi/test.sh
+}
+
+part_php() {
+    need php8.2=php8.2-cli php-config8.2=php8.2-dev php-fpm8.2=php8.2-fpm cgi-fcgi=libfcgi-bin
+    need "php/*/opcache.so=php8.2-opcache"
+    export PHP_CONFIG=php-config8.2
+    step "format of the extension" cargo fmt --manifest-path php/Cargo.toml --check
+    step "clippy of the extension" cargo clippy --manifest-path php/Cargo.toml --release --locked -- -D warnings
+    step "PHP extension" php/test.sh
+    step "its install script" env DESTDIR="$scratch/php" php/install.sh
 }
 
 # ---- arguments ---------------------------------------------------------------

@@ -27,6 +27,7 @@ fn main() {
         .files([
             "shim/engine.c",
             "shim/classes.c",
+            "shim/pool.c",
             "shim/channel.c",
             "shim/module.c",
         ])

@@ -20,7 +20,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 echo "-- tests"
 run_phpt --show-diff "$php_folder/tests" | sed -n '/^FAIL/p; /DIFF/,/DONE/p; /^Tests passed/p; /^Tests failed/p' || status=$?
 [[ -z "${status:-}" ]] || fail "the tests"
-if "$PHP" -n -d zend_extension=opcache -v 2>/dev/null | grep -q OPcache; then
+if [[ -f "$("$PHP_CONFIG" --extension-dir)/opcache.so" ]]; then
     for jit in disable tracing; do
         echo "-- tests with opcache, JIT $jit"
         run_phpt -d zend_extension=opcache -d opcache.enable_cli=1 -d opcache.jit_buffer_size=32M -d "opcache.jit=$jit" \

@@ -29,8 +29,7 @@ run_phpt() {
 }
 # What `-n` leaves out, if PHP has it as a module and not inside.
 phpt_options=()
+built_in=" $("$PHP" -n -m | tr '\n' ' ') "
 for module in pcntl posix; do
-    if ! "$PHP" -n -m | grep -qx "$module"; then
-        phpt_options+=(-d "extension=$module")
-    fi
+    [[ "$built_in" == *" $module "* ]] || phpt_options+=(-d "extension=$module")
 done

@@ -38,17 +38,13 @@ php_admin_value[error_log] = $scratch/php.log
 php_admin_value[memory_limit] = 32M
 php_admin_flag[display_errors] = on
 CONF
-modules=()
-for module in pcntl posix; do
-    "$PHP" -n -m | grep -qx "$module" || modules+=(-d "extension=$module")
-done
 opcache=()
-if [[ -f "$("$PHP_CONFIG" --extension-dir 2>/dev/null)/opcache.so" || -f "/usr/lib/php/$("$PHP_CONFIG" --phpapi)/opcache.so" ]]; then
+if [[ -f "$("$PHP_CONFIG" --extension-dir)/opcache.so" ]]; then
     opcache=(-d zend_extension=opcache -d opcache.enable=1)
 fi
 as_root=()
 ((EUID)) || as_root=(-R)
-"$fpm" -n "${as_root[@]}" -F -y "$scratch/fpm.conf" "${opcache[@]}" "${modules[@]}" -d "extension=$extension" &
+"$fpm" -n "${as_root[@]}" -F -y "$scratch/fpm.conf" "${opcache[@]}" "${phpt_options[@]}" -d "extension=$extension" &
 master=$!
 for _ in $(seq 200); do
     [[ -S "$scratch/socket" ]] && break

@@ -105,6 +105,8 @@ extern zend_class_entry *cen_ce_completable;
 
 cen_call *cen_call_store(const zend_fcall_info *fci, const zend_fcall_info_cache *fcc);
 void cen_register_classes(void);
+zend_class_entry *cen_register_breaker(void);
+void cen_pool_destruct(zend_object *object);
 void cen_fibers_init(void);
 void cen_object_set_data(zend_object *object, void *data);
 

@@ -11,9 +11,10 @@ use crate::channel;
 use crate::completion::Completion;
 use crate::coroutine::{Coroutine, Kind, State};
 use crate::engine::{
-    self, Array, Call, Class, Context, Exception, ExceptionClass, Gc, GcBuffer, Object, RawCall,
-    Status, Value, ZendObject, Zval,
+    self, Array, Call, Class, Exception, ExceptionClass, Gc, GcBuffer, Object, RawCall, Status,
+    Value, ZendObject, Zval,
 };
+use crate::fiber::Context;
 use crate::pool::PhpPool;
 use crate::scheduler::{self, Interrupt, existing_scheduler, scheduler};
 use crate::timeout::Timeout;

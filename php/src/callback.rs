@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::coroutine::Coroutine;
-use crate::engine::{self, Call, Exception, Value};
+use crate::engine::{Call, Exception, Value};
+use crate::fiber::{self};
 use crate::scheduler::scheduler;
 
 /// Runs a call in a coroutine of its own, which starts at the first poll. Dropping the future cancels the
@@ -32,7 +33,7 @@ impl Callback {
     /// Calls a method and returns its result, unless it suspends or fails. Then it goes on by itself.
     pub(crate) fn run_now(call: Call) -> Option<Result<Value, Exception>> {
         let scheduler = scheduler();
-        if engine::is_switch_blocked() {
+        if fiber::is_switch_blocked() {
             return match call.run_guarded() {
                 Ok(result) => Some(result),
                 Err(bailout) => {
@@ -49,7 +50,7 @@ impl Callback {
 
     fn start(&mut self, call: Call) -> Poll<Result<Value, Exception>> {
         let scheduler = scheduler();
-        if engine::is_switch_blocked() {
+        if fiber::is_switch_blocked() {
             return match call.run_guarded() {
                 Ok(result) => Poll::Ready(result),
                 Err(bailout) => {

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::completion::Completion;
-use crate::engine::{Call, Class, Context, Exception, ExceptionClass, Fiber, Object, ZendObject};
+use crate::engine::{Call, Class, Exception, ExceptionClass, Object, ZendObject};
+use crate::fiber::{Context, Fiber};
 use crate::wake::WakeState;
 
 /// What runs in a coroutine.

@@ -14,6 +14,7 @@ mod channel;
 mod completion;
 mod coroutine;
 mod engine;
+mod fiber;
 mod pool;
 mod scheduler;
 mod timeout;

@@ -4,7 +4,8 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 
 use crate::coroutine::{Coroutine, Kind, State};
-use crate::engine::{self, Bailout, Call, Context, Exception, Fiber, Value};
+use crate::engine::{self, Bailout, Call, Exception, Value};
+use crate::fiber::{self, Context, Fiber};
 use crate::scheduler::suspend::Next;
 use crate::scheduler::{IDLE_FIBERS, Phase, Scheduler};
 
@@ -14,7 +15,7 @@ impl Scheduler {
         let job = self.job.borrow_mut().take();
         let coroutine = job.expect("a fiber is resumed with a job");
         // SAFETY: this runs on the fiber.
-        let fiber = unsafe { Fiber::of(engine::current_context()) };
+        let fiber = unsafe { Fiber::of(fiber::current_context()) };
         coroutine.fiber.set(Some(fiber));
         coroutine.state.set(State::Running);
         self.current.set(Rc::as_ptr(&coroutine));
@@ -33,12 +34,12 @@ impl Scheduler {
         let me: *const Coroutine = self.current.get();
         let starter = self.end_current(result, exception);
         // SAFETY: this runs on the fiber.
-        let fiber = unsafe { Fiber::of(engine::current_context()) };
+        let fiber = unsafe { Fiber::of(fiber::current_context()) };
         let starter = starter.or_else(|| self.leave_nested(me));
         if let Some(starter) = starter {
             self.idle_fibers.borrow_mut().push(fiber);
             // SAFETY: the starter waits in `start_now` or `unwind`; the script in `park`.
-            unsafe { engine::switch(starter) };
+            unsafe { fiber::switch(starter) };
             return;
         }
         loop {
@@ -158,7 +159,7 @@ impl Scheduler {
     pub(crate) fn end_bailed(&self) -> Context {
         self.bailed.set(true);
         // SAFETY: this runs on the fiber.
-        let fiber = unsafe { Fiber::of(engine::current_context()) };
+        let fiber = unsafe { Fiber::of(fiber::current_context()) };
         self.dead_fibers.borrow_mut().push(fiber);
         let me = self.current.get();
         if !me.is_null() {

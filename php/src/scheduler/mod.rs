@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::task::Context as TaskContext;
 
 use crate::coroutine::{Coroutine, Kind, State};
-use crate::engine::{self, Call, Context, Exception, ExceptionClass, Fiber, Status};
+use crate::engine::{self, Call, Exception, ExceptionClass, Status};
+use crate::fiber::{self, Context, Fiber};
 use crate::scheduler::entries::{Entries, Entry, Task};
 use crate::timer::Timers;
 use crate::wake::{Id, RunQueue, WakeState};
@@ -205,7 +206,7 @@ impl Scheduler {
 
     fn create(&self, kind: Kind, call: Option<Call>, location: (String, u32)) -> Rc<Coroutine> {
         if !self.registered.replace(true) {
-            engine::run_leftovers_at_end();
+            fiber::run_leftovers_at_end();
         }
         let number = self.next_number.get();
         self.next_number.set(number + 1);
@@ -240,7 +241,7 @@ impl Scheduler {
         self.nested.borrow_mut().push(Nested {
             coroutine: Rc::as_ptr(&coroutine),
             starter: self.current.get(),
-            context: engine::current_context(),
+            context: fiber::current_context(),
         });
         self.enter_fiber(&coroutine, fiber);
         Ok(coroutine)
@@ -255,7 +256,7 @@ impl Scheduler {
     fn enter_fiber(&self, coroutine: &Rc<Coroutine>, fiber: Fiber) {
         *self.job.borrow_mut() = Some(Rc::clone(coroutine));
         // SAFETY: the fiber is new or idle, so suspended.
-        unsafe { engine::switch(fiber.context()) };
+        unsafe { fiber::switch(fiber.context()) };
     }
 
     /// Adds a task: a future that the scheduler polls between coroutines.

@@ -4,7 +4,8 @@ use std::ptr::null;
 use std::rc::Rc;
 
 use crate::coroutine::State;
-use crate::engine::{self, Exception, ExceptionClass, ScriptEnd};
+use crate::engine::{Exception, ExceptionClass};
+use crate::fiber::{self, ScriptEnd};
 use crate::scheduler::entries::Entry;
 use crate::scheduler::{Interrupt, Nested, Phase, Scheduler};
 
@@ -13,7 +14,7 @@ impl Scheduler {
     pub(crate) fn run_leftovers(&self) {
         // What a shutdown function starts runs after the last one.
         self.registered.set(false);
-        match engine::script_end() {
+        match fiber::script_end() {
             _ if self.bailed.get() => return self.abandon(),
             ScriptEnd::Fatal => return self.abandon(),
             ScriptEnd::Failed => self.unwind(),
@@ -32,7 +33,7 @@ impl Scheduler {
                 }
                 Err(Interrupt::Exit) => {
                     self.unwind();
-                    engine::forget_oom();
+                    fiber::forget_oom();
                 }
                 Err(Interrupt::Throw(exception)) => self.add_unhandled(exception),
             }
@@ -87,7 +88,7 @@ impl Scheduler {
                     self.nested.borrow_mut().push(Nested {
                         coroutine: Rc::as_ptr(&coroutine),
                         starter: self.current.get(),
-                        context: engine::current_context(),
+                        context: fiber::current_context(),
                     });
                     self.run(coroutine);
                     if self.bailed.get() {

@@ -7,7 +7,8 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use crate::coroutine::{Coroutine, Kind, State};
-use crate::engine::{self, Context, Exception, ExceptionClass};
+use crate::engine::{Exception, ExceptionClass};
+use crate::fiber::{self, Context};
 use crate::scheduler::entries::Entry;
 use crate::scheduler::{Interrupt, Phase, Scheduler, no_stack, scheduler};
 use crate::timer::now;
@@ -52,7 +53,7 @@ impl Scheduler {
     pub(crate) fn park(&self) -> Result<(), Interrupt> {
         let me = self.current();
         self.check(me)?;
-        if engine::is_switch_blocked() {
+        if fiber::is_switch_blocked() {
             return Err(Interrupt::Throw(Exception::new(
                 ExceptionClass::Error,
                 "cannot wait in a destructor: PHP blocks the switch to another coroutine there; close or \
@@ -61,10 +62,10 @@ impl Scheduler {
             )));
         }
         me.state.set(State::Suspended);
-        me.context.set(engine::current_context());
+        me.context.set(fiber::current_context());
         match self.leave_nested(me) {
             // SAFETY: the starter waits in `start_now`.
-            Some(starter) => unsafe { engine::switch(starter) },
+            Some(starter) => unsafe { fiber::switch(starter) },
             None => self.run_others(me),
         }
         me.state.set(State::Running);
@@ -132,7 +133,7 @@ impl Scheduler {
                 };
                 *self.job.borrow_mut() = Some(next);
                 // SAFETY: the fiber is new or idle, so suspended. Nothing is owned here meanwhile.
-                unsafe { engine::switch(fiber.context()) };
+                unsafe { fiber::switch(fiber.context()) };
                 true
             }
             State::Suspended => {
@@ -140,7 +141,7 @@ impl Scheduler {
                 let context = next.context.get();
                 drop(next);
                 // SAFETY: the coroutine is suspended there.
-                unsafe { engine::switch(context) };
+                unsafe { fiber::switch(context) };
                 true
             }
             State::Running | State::Done => false,
@@ -159,7 +160,7 @@ impl Scheduler {
             main.context.get()
         };
         // SAFETY: another stack runs, and was not started by the script directly: so the script waits.
-        unsafe { engine::switch(context) };
+        unsafe { fiber::switch(context) };
     }
 
     /// Waits until something is ready, and takes it.
@@ -198,7 +199,7 @@ impl Scheduler {
 
     /// Nothing is ready: waits for a timer, a signal or another thread.
     pub(super) fn idle(&self) {
-        if engine::is_interrupt_pending() {
+        if fiber::is_interrupt_pending() {
             let coroutine = self.create(Kind::Signal, None, (String::new(), 0));
             coroutine.wake.waker().wake();
             return;
@@ -211,7 +212,7 @@ impl Scheduler {
             return self.deadlock();
         }
         let limit = due.map(|due| due.saturating_duration_since(now()));
-        self.queue.sleep(limit, engine::is_interrupt_pending);
+        self.queue.sleep(limit, fiber::is_interrupt_pending);
     }
 
     /// Nothing can ever become ready: the script gets an error where it waits.
@@ -279,7 +280,7 @@ pub(crate) fn delay(duration: Duration) -> Result<(), Interrupt> {
     let Some(until) = now().checked_add(duration) else {
         return delay(Duration::from_secs(u32::MAX.into()));
     };
-    if engine::is_switch_blocked() {
+    if fiber::is_switch_blocked() {
         scheduler.sleep_blocking(until);
         return Ok(());
     }
@@ -304,7 +305,7 @@ pub(crate) fn delay(duration: Duration) -> Result<(), Interrupt> {
 /// As [`Scheduler::park`].
 pub(crate) fn yield_now() -> Result<(), Interrupt> {
     let scheduler = scheduler();
-    if engine::is_switch_blocked() {
+    if fiber::is_switch_blocked() {
         return Ok(());
     }
     scheduler.current().wake.requeue();
