@@ -84,9 +84,9 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_cancel, 0, 0, IS_VOID, 0)
 ZEND_END_ARG_INFO()
 
 static const zend_function_entry completable_methods[] = {
-	ZEND_RAW_FENTRY("cancel", NULL, arginfo_cancel, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("isCompleted", NULL, arginfo_bool, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("isCancelled", NULL, arginfo_bool, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
+	CEN_ABSTRACT("cancel", arginfo_cancel)
+	CEN_ABSTRACT("isCompleted", arginfo_bool)
+	CEN_ABSTRACT("isCancelled", arginfo_bool)
 	ZEND_FE_END
 };
 

@@ -461,6 +461,10 @@ static ZEND_STACK_ALIGNED void fiber_main(zend_fiber_transfer *transfer)
 	}
 	EG(active_fiber) = NULL;
 	EG(vm_stack) = NULL;
+#ifdef ZEND_CHECK_STACK_LIMIT
+	EG(stack_base) = zend_fiber_stack_base(fiber->context.stack);
+	EG(stack_limit) = zend_fiber_stack_limit(fiber->context.stack);
+#endif
 
 	zend_first_try {
 		zend_vm_stack stack = zend_vm_stack_new_page(FIRST_PAGE, NULL);

@@ -190,7 +190,10 @@ ZEND_FUNCTION(Async_get_coroutines)
 ZEND_FUNCTION(Async_Internal_run_leftovers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	cenote_run_leftovers();
+	/* For PHP only, after the script. */
+	if (EG(flags) & EG_FLAGS_IN_SHUTDOWN) {
+		cenote_run_leftovers();
+	}
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_OBJ_INFO_EX(arginfo_spawn, 0, 1, Async\\Coroutine, 0)

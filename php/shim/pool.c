@@ -197,17 +197,17 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_report_failure, 0, 2, IS_VOID, 0
 ZEND_END_ARG_INFO()
 
 static const zend_function_entry breaker_methods[] = {
-	ZEND_RAW_FENTRY("getState", NULL, arginfo_pool_state, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("activate", NULL, arginfo_void, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("deactivate", NULL, arginfo_void, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("recover", NULL, arginfo_void, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
+	CEN_ABSTRACT("getState", arginfo_pool_state)
+	CEN_ABSTRACT("activate", arginfo_void)
+	CEN_ABSTRACT("deactivate", arginfo_void)
+	CEN_ABSTRACT("recover", arginfo_void)
 	ZEND_FE_END
 };
 
 static const zend_function_entry breaker_strategy_methods[] = {
-	ZEND_RAW_FENTRY("reportSuccess", NULL, arginfo_report_success, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("reportFailure", NULL, arginfo_report_failure, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
-	ZEND_RAW_FENTRY("shouldRecover", NULL, arginfo_bool, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
+	CEN_ABSTRACT("reportSuccess", arginfo_report_success)
+	CEN_ABSTRACT("reportFailure", arginfo_report_failure)
+	CEN_ABSTRACT("shouldRecover", arginfo_bool)
 	ZEND_FE_END
 };
 

@@ -22,6 +22,13 @@
 # error "cenote needs PHP 8.2 or newer"
 #endif
 
+/* A method of an interface. */
+#if PHP_VERSION_ID >= 80400
+# define CEN_ABSTRACT(name, arginfo) ZEND_RAW_FENTRY(name, NULL, arginfo, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT, NULL, NULL)
+#else
+# define CEN_ABSTRACT(name, arginfo) ZEND_RAW_FENTRY(name, NULL, arginfo, ZEND_ACC_PUBLIC | ZEND_ACC_ABSTRACT)
+#endif
+
 /* ---- what both sides know ------------------------------------------------ */
 
 /* The answer of a Rust function that may have run PHP code. */

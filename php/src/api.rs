@@ -382,7 +382,7 @@ unsafe extern "C" fn cenote_coroutine_finally(data: *mut c_void, call: *mut RawC
         if coroutine.completion.is_done() {
             let object = Value::from_object(coroutine.object());
             let call = call.with(Some(&object));
-            scheduler().spawn(Kind::Callback, call, (String::new(), 0));
+            scheduler().spawn(Kind::Spawned, call, (String::new(), 0));
         } else {
             coroutine.callbacks.borrow_mut().push(call);
         }

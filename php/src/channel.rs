@@ -135,7 +135,8 @@ impl Channel {
                 }
                 // What was sent was received: the sender ends where it waits next.
                 (None, Interrupt::Throw(cancellation)) => {
-                    *me.cancellation.borrow_mut() = Some(cancellation);
+                    let older = me.cancellation.replace(Some(cancellation));
+                    drop(older);
                     Ok(None)
                 }
                 (None, interrupt) => Err(interrupt),

@@ -17,9 +17,9 @@ use crate::wake::WakeState;
 pub(crate) enum Kind {
     /// The script itself.
     Main,
-    /// A function that the program spawned.
+    /// A function that the program spawned, or a completion callback.
     Spawned,
-    /// A callback of the extension: a hook of a pool, a completion callback.
+    /// A callback of the extension: a hook or the strategy of a pool.
     Callback,
     /// A signal handler of the program.
     Signal,

@@ -30,7 +30,7 @@ check('ids differ', $a->getId() !== $b->getId());
 $order = '';
 $tasks = [];
 foreach ([[3, 'c'], [1, 'a'], [2, 'b'], [3, 'd']] as [$ms, $name]) {
-    $tasks[] = spawn(function () use ($ms, $name, &$order) { delay($ms * 5); $order .= $name; });
+    $tasks[] = spawn(function () use ($ms, $name, &$order) { delay($ms * 25); $order .= $name; });
 }
 Async\await_all_or_fail($tasks);
 check('delay', $order, 'abcd');

@@ -13,12 +13,16 @@ try {
 $kept = spawn(function () { throw new LengthException('kept'); });
 delay(1);
 try { await($kept); } catch (LengthException $e) { echo $e->getMessage(), "\n"; }
+$done = spawn(fn() => 1);
+$done->finally(fn() => throw new LogicException('in a completion callback'));
+try { delay(60_000); } catch (LogicException $e) { echo $e->getMessage(), "\n"; }
 spawn(function () { throw new RuntimeException('after the script'); });
 echo "end of script\n";
 ?>
 --EXPECTF--
 thrown into the script
 kept
+in a completion callback
 end of script
 
 Fatal error: Uncaught RuntimeException: after the script in %s:%d

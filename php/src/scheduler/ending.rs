@@ -127,7 +127,7 @@ impl Scheduler {
         for callback in me.callbacks.take() {
             let object = Value::from_object(me.object());
             let call = callback.with(Some(&object));
-            self.spawn(Kind::Callback, call, (String::new(), 0));
+            self.spawn(Kind::Spawned, call, (String::new(), 0));
         }
         let Some(exception) = failed.filter(|_| !is_awaited) else {
             return;

@@ -143,23 +143,27 @@ impl Scheduler {
         self.current.set(null());
         self.nested.take();
         let entries = self.entries.take();
-        for (_, entry) in entries.slots {
-            match entry {
-                Some(Entry::Coroutine(coroutine)) => {
-                    coroutine.drop_kept();
-                    coroutine.state.set(State::Done);
-                    if let Some(fiber) = coroutine.fiber.take() {
-                        // SAFETY: its frames are lost; nothing resumes it.
-                        unsafe { fiber.free(false) };
-                    }
-                }
-                Some(Entry::Task(_, task)) => drop(task),
-                None => {}
+        // First what refers to others, such as an acquire to its pool; then everything may go.
+        for (_, entry) in &entries.slots {
+            if let Some(Entry::Coroutine(coroutine)) = entry {
+                coroutine.state.set(State::Done);
+                coroutine.drop_kept();
             }
         }
-        if let Some(main) = self.main.take() {
+        let main = self.main.take();
+        if let Some(main) = &main {
             main.drop_kept();
         }
+        for (_, entry) in entries.slots {
+            if let Some(Entry::Coroutine(coroutine)) = &entry
+                && let Some(fiber) = coroutine.fiber.take()
+            {
+                // SAFETY: its frames are lost; nothing resumes it.
+                unsafe { fiber.free(false) };
+            }
+            drop(entry);
+        }
+        drop(main);
         drop(self.job.take());
         drop(self.unhandled.take());
         drop(self.failed.take());
@@ -173,6 +177,9 @@ impl Scheduler {
             // SAFETY: it has ended.
             unsafe { fiber.free(false) };
         }
+        // Dropping the last values may have made the script current again.
+        self.current.set(null());
+        drop(self.main.take());
         self.phase.set(Phase::Script);
     }
 
