@@ -42,6 +42,7 @@ readonly parts=(
     "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
     "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
+    "php     the PHP extension: its tests, stub, example and install script, php-fpm"
 )
 
 part_core() {
@@ -119,6 +120,16 @@ part_adapters() {
 part_capi() {
     need g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev valgrind=valgrind
     step "C API" crates/capi/test.sh
+}
+
+part_php() {
+    need php8.2=php8.2-cli php-config8.2=php8.2-dev php-fpm8.2=php8.2-fpm cgi-fcgi=libfcgi-bin
+    need "php/*/opcache.so=php8.2-opcache"
+    export PHP_CONFIG=php-config8.2
+    step "format of the extension" cargo fmt --manifest-path php/Cargo.toml --check
+    step "clippy of the extension" cargo clippy --manifest-path php/Cargo.toml --release --locked -- -D warnings
+    step "PHP extension" php/test.sh
+    step "its install script" env DESTDIR="$scratch/php" php/install.sh
 }
 
 # ---- arguments ---------------------------------------------------------------

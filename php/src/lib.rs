@@ -1,0 +1,34 @@
+//! A PHP extension: coroutines and `Async\Pool` on stock PHP. See README.md.
+//!
+//! The C files in `shim/` parse arguments and register classes; everything else is here.
+
+#![allow(
+    improper_ctypes_definitions,
+    reason = "the types of both halves are declared in shim/shim.h"
+)]
+
+mod api;
+mod awaiting;
+mod callback;
+mod channel;
+mod completion;
+mod coroutine;
+mod engine;
+mod fiber;
+mod pool;
+mod scheduler;
+mod timeout;
+mod timer;
+mod wake;
+
+use std::ffi::c_void;
+
+unsafe extern "C" {
+    safe fn cen_module() -> *mut c_void;
+}
+
+/// PHP calls this when it loads the extension.
+#[unsafe(no_mangle)]
+pub extern "C" fn get_module() -> *mut c_void {
+    cen_module()
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+#
+# Every check of the extension that needs nothing from outside: its tests, the stub, the example, loading,
+# php-fpm and the built-in server.
+#
+#     php/test.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
+build_extension
+scratch="$(mktemp -d)"
+server=""
+stop() {
+    [[ -z "$server" ]] || { kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; }
+    rm -rf "$scratch"
+}
+trap stop EXIT
+php_with() { "$PHP" -n -d "extension=$extension" "$@"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+echo "-- tests"
+run_phpt --show-diff "$php_folder/tests" | sed -n '/^FAIL/p; /DIFF/,/DONE/p; /^Tests passed/p; /^Tests failed/p' || status=$?
+[[ -z "${status:-}" ]] || fail "the tests"
+if [[ -f "$("$PHP_CONFIG" --extension-dir)/opcache.so" ]]; then
+    for jit in disable tracing; do
+        echo "-- tests with opcache, JIT $jit"
+        run_phpt -d zend_extension=opcache -d opcache.enable_cli=1 -d opcache.jit_buffer_size=32M -d "opcache.jit=$jit" \
+            "$php_folder/tests" | sed -n '/^FAIL/p; /^Tests passed/p' || fail "the tests with opcache, JIT $jit"
+    done
+fi
+
+echo "-- stub"
+php_with "$php_folder/stub_check.php"
+
+echo "-- example"
+php_with "$php_folder/examples/shop.php" >"$scratch/out"
+grep -q "20 answers over 4 connections" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
+grep -q "faster than one after the other" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
+
+echo "-- a PHP that has Async\\Pool itself"
+cat >"$scratch/other.c" <<'C'
+#include "php.h"
+static PHP_MINIT_FUNCTION(other)
+{
+	zend_class_entry ce;
+	INIT_CLASS_ENTRY(ce, "Async\\Pool", NULL);
+	zend_register_internal_class(&ce);
+	return SUCCESS;
+}
+static zend_module_entry module = {
+	STANDARD_MODULE_HEADER, "other", NULL, PHP_MINIT(other), NULL, NULL, NULL, NULL, "0", STANDARD_MODULE_PROPERTIES
+};
+ZEND_DLEXPORT zend_module_entry *get_module(void) { return &module; }
+C
+# shellcheck disable=SC2046
+gcc -shared -fPIC -o "$scratch/other.so" $("$PHP_CONFIG" --includes) "$scratch/other.c"
+"$PHP" -n -d display_startup_errors=1 -d "extension=$scratch/other.so" -d "extension=$extension" \
+    -r 'var_dump(function_exists("Async\spawn"), method_exists("Async\Pool", "acquire"));' >"$scratch/out" 2>&1
+grep -q "cenote is not loaded, because this PHP has Async.Pool already" "$scratch/out" || { cat "$scratch/out"; fail "no message"; }
+[[ "$(grep -c 'bool(false)' "$scratch/out")" == 2 ]] || { cat "$scratch/out"; fail "it was loaded all the same"; }
+
+echo "-- the built-in server"
+cat >"$scratch/index.php" <<'P'
+<?php
+echo count(Async\get_coroutines()), ' ', Async\await(Async\spawn(function () { Async\delay(1); return 'ok'; })), "\n";
+Async\spawn(fn() => Async\delay(60_000));
+trigger_error('the end', E_USER_ERROR);
+P
+port=$((15000 + RANDOM % 15000))
+php_with -S "127.0.0.1:$port" -t "$scratch" >/dev/null 2>&1 &
+server=$!
+for _ in $(seq 100); do
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+    sleep 0.05
+done
+for _ in 1 2 3 4 5; do
+    "$PHP" -n -r "echo @file_get_contents('http://127.0.0.1:$port/', false, stream_context_create(['http' => ['ignore_errors' => true]]));" >"$scratch/out"
+    grep -q "^0 ok" "$scratch/out" || { cat "$scratch/out"; fail "the built-in server"; }
+done
+
+echo "-- php-fpm"
+"$php_folder/fpm/test.sh" "${FPM_REQUESTS:-2000}"
