@@ -77,15 +77,11 @@ fn param(value: Value) -> Result<Param<'static>> {
             unreachable_patterns,
             reason = "other features of sea-query add variants"
         )]
-        other => Err(unsupported(&format!("{other:?}"))),
+        // The message does not show the value: errors are safe to log.
+        _ => Err(Error::new(
+            Kind::Parameters,
+            "cannot send an array or a value of time, bigdecimal, ipnetwork or jiff: \
+             convert it to a chrono, rust_decimal, uuid, JSON or plain value",
+        )),
     }
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::new(
-        Kind::Parameters,
-        format!(
-            "cannot send {what}: convert it to a chrono, rust_decimal, uuid, JSON or plain value"
-        ),
-    )
 }

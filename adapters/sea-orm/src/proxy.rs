@@ -24,7 +24,7 @@ impl OrmDb {
     ///   the same task or coroutine returns it.
     /// - A transaction belongs to the task or coroutine that began it, and must be used and ended there.
     /// - Isolation levels and access modes are ignored.
-    /// - Streams are read at once.
+    /// - `stream` fails: SeaORM's proxy has no streams.
     pub fn database_connection(&self) -> DatabaseConnection {
         let proxy = Proxy {
             orm: self.clone(),

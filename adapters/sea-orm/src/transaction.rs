@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-use cenote::{Coroutine, CoroutineId, Db, Executor, Isolation, Transaction};
+use cenote::{CallOptions, Coroutine, CoroutineId, Db, Executor, Isolation, Transaction};
 use sea_orm::{
     AccessMode, ConnectionTrait, DbBackend, DbErr, ExecResult, IsolationLevel, QueryResult,
     Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession,
@@ -72,8 +72,9 @@ impl Shared {
     }
 
     async fn run(&self, sql: &str) -> Result<(), DbErr> {
-        let ran = self.executor()?.exec(sql, ()).await;
-        ran.map(drop).map_err(db_err)
+        // Names of savepoints seldom come back, so that their statements would only fill the cache.
+        let on = self.executor()?.with(CallOptions::new().no_cache());
+        on.exec(sql, ()).await.map(drop).map_err(db_err)
     }
 
     /// Rolls back the savepoints that were dropped.
