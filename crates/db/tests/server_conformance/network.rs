@@ -95,7 +95,8 @@ async fn every_task_ends_and_the_handle_closes_after_a_server_hang_up() {
         assert_ne!(bucket(task).await, Bucket::Cancelled);
     }
     soon("it closes", db.close()).await.unwrap();
-    assert_eq!(db.status().total, 0);
+    // A connection that a background check holds is closed when the check ends.
+    until("no connection is left", async || db.status().total == 0).await;
 }
 
 /// F-049
