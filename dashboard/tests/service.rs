@@ -261,7 +261,7 @@ async fn seventeenth_viewer_replaces_the_one_that_reads_least() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_answer_contains_a_secret() {
     let fake = Fake::new();
     let db = fake
@@ -295,7 +295,7 @@ async fn no_answer_contains_a_secret() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn incident_text_names_holders_and_waiters() {
     let fake = Fake::new();
     let db = fake.builder().max(1).name("shop").open().await.unwrap();
@@ -306,13 +306,19 @@ async fn incident_text_names_holders_and_waiters() {
         let db = db.clone();
         async move { db.query("SELECT 1", ()).await.map(drop) }
     });
-    let text = loop {
-        let text = page.incident();
-        if text.contains("1 waiting") {
-            break text;
+    let shown = async {
+        loop {
+            let text = page.incident();
+            if text.contains("1 waiting") {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     };
+    // By the stopped clock.
+    let text = tokio::time::timeout(Duration::from_secs(30), shown)
+        .await
+        .unwrap();
     assert!(
         text.contains(&format!("1 of 1 held by tests/service.rs:{line}")),
         "{text}"
