@@ -33,8 +33,8 @@ pub(super) struct SandboxConnection {
     statement: Option<Level>,
     /// The number of savepoints so far.
     savepoints: u64,
-    /// PostgreSQL: makes those constraints deferred again that are so from the start.
-    defer_again: Option<String>,
+    /// PostgreSQL: some constraints can be deferred, so commits have to check them.
+    has_deferrable: bool,
 }
 
 /// A savepoint.
@@ -72,7 +72,7 @@ impl SandboxConnection {
             transaction: None,
             statement: None,
             savepoints: 0,
-            defer_again: None,
+            has_deferrable: false,
         }
     }
 
@@ -126,11 +126,10 @@ impl SandboxConnection {
             self.inner.begin_with(&begin, None).await?;
         }
         if self.family == Family::Postgres {
-            let request = Request::new(DEFERRED, &[]);
+            let request = Request::new(HAS_DEFERRABLE, &[]);
             let rows = self.inner.run(request).await?.into_rows();
-            let names = rows.first().map(|row| row.get::<Option<String>>(0));
-            let names = names.transpose()?.flatten();
-            self.defer_again = names.map(|names| format!("SET CONSTRAINTS {names} DEFERRED"));
+            let found = rows.first().map(|row| row.get(0)).transpose()?;
+            self.has_deferrable = found.unwrap_or_default();
         }
         self.begun = true;
         Ok(())
@@ -166,7 +165,7 @@ impl SandboxConnection {
         if self.inner.is_broken() {
             return answer;
         }
-        if self.statement.is_some() && answer.is_ok() && self.defer_again.is_some() {
+        if self.statement.is_some() && answer.is_ok() {
             answer = self.check_constraints().await.and(answer);
         }
         if answer.is_err() {
@@ -176,14 +175,21 @@ impl SandboxConnection {
         self.still_inside(answer)
     }
 
-    /// Checks deferred constraints, as a commit does.
+    /// Checks deferred constraints, as a commit does, and defers again those that are deferred from the start.
     async fn check_constraints(&mut self) -> Result<()> {
-        let Some(defer_again) = &self.defer_again else {
+        if !self.has_deferrable {
             return Ok(());
-        };
+        }
         let check = command("SET CONSTRAINTS ALL IMMEDIATE");
         self.inner.run(check).await?;
-        self.inner.run(command(defer_again)).await.map(drop)
+        // Asked each time, because the test may have dropped some.
+        let rows = self.inner.run(Request::new(DEFERRED, &[])).await?;
+        let names = rows.into_rows().first().map(|row| row.get(0)).transpose()?;
+        let Some(names): Option<String> = names.flatten() else {
+            return Ok(());
+        };
+        let defer_again = format!("SET CONSTRAINTS {names} DEFERRED");
+        self.inner.run(command(&defer_again)).await.map(drop)
     }
 
     async fn roll_back_statement(&mut self) -> Result<()> {
@@ -394,10 +400,18 @@ impl SandboxConnection {
     }
 }
 
-/// Names the constraints that are deferred from the start.
+/// Asks whether any constraint can be deferred.
+const HAS_DEFERRABLE: &str =
+    "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint WHERE condeferrable)";
+
+/// Names the constraints that are deferred from the start, in the schemas that the user may name. A privilege is null if its
+/// table is gone, also one that a strict isolation level still shows.
 const DEFERRED: &str = "SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.conname), ', ') \
                         FROM pg_catalog.pg_constraint c \
-                        JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred";
+                        JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred \
+                        AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+                        AND pg_catalog.has_table_privilege(c.conrelid, 'SELECT') IS NOT NULL \
+                        AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)";
 
 fn command(sql: &str) -> Request<'_> {
     let mut request = Request::new(sql, &[]);

@@ -44,6 +44,78 @@ async fn deferred_constraints_are_checked_at_each_commit() {
 }
 
 #[tokio::test]
+async fn constraints_deferred_by_the_code_are_checked() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "CREATE TABLE part (item varchar(40) REFERENCES item DEFERRABLE INITIALLY IMMEDIATE)";
+    outside.exec(sql, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let insert = "INSERT INTO part VALUES ('late')";
+    let too_late = db.transaction(async || {
+        db.exec("SET CONSTRAINTS ALL DEFERRED", ()).await?;
+        db.exec(insert, ()).await?;
+        Ok(())
+    });
+    assert!(too_late.await.unwrap_err().is_foreign_key_violation());
+    let in_time = db.transaction(async || {
+        db.exec("SET CONSTRAINTS ALL DEFERRED", ()).await?;
+        db.exec(insert, ()).await?;
+        add(db, "late").await
+    });
+    in_time.await.unwrap();
+    // The commit has ended the deferral.
+    let not_deferred = db.transaction(async || {
+        db.exec("INSERT INTO part VALUES ('none')", ()).await?;
+        Err::<(), _>(cenote::Error::other("too late"))
+    });
+    assert!(not_deferred.await.unwrap_err().is_foreign_key_violation());
+    sandbox.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn deferred_constraint_can_be_dropped() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "CREATE TABLE part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+    outside.exec(sql, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    sandbox.db().exec("DROP TABLE part", ()).await.unwrap();
+    add(sandbox.db(), "a").await.unwrap();
+    sandbox.finish().await.unwrap();
+    outside.query("SELECT * FROM part", ()).await.unwrap();
+}
+
+/// A role without rights on a schema must not name its constraints.
+#[tokio::test]
+async fn deferred_constraints_of_hidden_schemas_are_no_error() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "SELECT current_schema()::text";
+    let schema: String = outside.query_scalar_one(sql, ()).await.unwrap();
+    let (hidden, role) = (format!("{schema}_hidden"), format!("{schema}_role"));
+    let script = format!(
+        "CREATE SCHEMA {hidden};
+         CREATE TABLE {hidden}.part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+         CREATE ROLE {role};
+         GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT ALL ON item TO {role}"
+    );
+    outside.exec(&script, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let added = cenote::scope(async {
+        db.exec(&format!("SET ROLE {role}"), ()).await?;
+        add(db, "a").await
+    });
+    let added = added.await;
+    sandbox.finish().await.unwrap();
+    let script = format!("DROP SCHEMA {hidden} CASCADE; DROP OWNED BY {role}; DROP ROLE {role}");
+    outside.exec(&script, ()).await.unwrap();
+    added.unwrap();
+}
+
+#[tokio::test]
 async fn commit_of_an_aborted_transaction_rolls_back() {
     let empty = EmptyDatabase::postgres().await;
     with_table(&empty).await;
