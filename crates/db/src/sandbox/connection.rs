@@ -382,6 +382,25 @@ impl SandboxConnection {
             Text::Begin => {
                 self.begin_transaction(&Begin::default()).await?;
                 Ok(Outcome::default())
+    /// Runs a batch outside of a transaction of the code under test: in a savepoint of its own, because the driver undoes
+    /// a failed batch only outside of a transaction.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the layer finds a transaction open, and rolls it back.
+    async fn run_batch_alone(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
+        self.begin_transaction(&Begin::default()).await?;
+        match self.inner.run_batch(sql, sets).await {
+            Ok(outcome) => self.commit_transaction().await.map(|_| outcome),
+            Err(error) => {
+                if !self.is_broken() {
+                    self.roll_back_transaction().await?;
+                }
+                self.still_inside(Err(error))
+            }
+        }
+    }
+
             }
             // The databases accept an end without a transaction.
             Text::Commit if self.transaction.is_none() => Ok(Outcome::default()),
@@ -470,9 +489,12 @@ impl Connection for SandboxConnection {
                 return self.inner.run_batch(sql, sets).await;
             }
             self.check_plain(sql)?;
-            self.enter().await?;
-            let answer = self.inner.run_batch(sql, sets).await;
-            self.leave(answer).await
+            if self.transaction.is_some() || self.family.aborts() {
+                self.enter().await?;
+                let answer = self.inner.run_batch(sql, sets).await;
+                return self.leave(answer).await;
+            }
+            self.run_batch_alone(sql, sets).await
         })
     }
 
