@@ -23,7 +23,8 @@ pub(super) struct SandboxConnection {
     family: Family,
     dialect: &'static Dialect,
     rules: Arc<Rules>,
-    /// The layer runs its hooks and sets its defaults: these calls are not the test's.
+    /// The layer runs its hooks and sets its defaults: these calls are not the test's. After a reset they run inside the
+    /// sandbox's transaction.
     setting_up: bool,
     /// The transaction that is never committed is open.
     begun: bool,
@@ -342,8 +343,21 @@ impl SandboxConnection {
         Err(Error::new(Kind::Database, message))
     }
 
-    /// Checks a text of the code under test. Sends nothing.
+    /// Returns whether there is no transaction to protect yet.
+    fn is_unprotected(&self) -> bool {
+        self.setting_up && !self.begun
+    }
+
+    /// Checks a text of the code under test, or of a hook. Sends nothing.
     fn check(&self, sql: &str) -> Result<Text> {
+        if self.setting_up {
+            let checked = text::check_hook(self.family, self.dialect, sql);
+            return checked.inspect_err(|wrong| {
+                let wrong = wrong.message();
+                self.rules
+                    .lose(format!("on_connect could not run again in it ({wrong})"));
+            });
+        }
         self.rules.check_caller()?;
         let text = text::check(self.family, self.dialect, sql)?;
         match text {
@@ -368,20 +382,6 @@ impl SandboxConnection {
         }
     }
 
-    async fn run_text(&mut self, request: Request<'_>) -> Result<Outcome> {
-        match self.check(request.sql)? {
-            Text::Plain { .. } => {
-                self.enter().await?;
-                let answer = self.inner.run(inside(request)).await;
-                self.leave(answer).await
-            }
-            Text::AtSavepoint => {
-                let answer = self.inner.run(inside(request)).await;
-                self.still_inside(answer)
-            }
-            Text::Begin => {
-                self.begin_transaction(&Begin::default()).await?;
-                Ok(Outcome::default())
     /// Runs a batch outside of a transaction of the code under test: in a savepoint of its own, because the driver undoes
     /// a failed batch only outside of a transaction.
     ///
@@ -401,6 +401,20 @@ impl SandboxConnection {
         }
     }
 
+    async fn run_text(&mut self, request: Request<'_>) -> Result<Outcome> {
+        match self.check(request.sql)? {
+            Text::Plain { .. } => {
+                self.enter().await?;
+                let answer = self.inner.run(inside(request)).await;
+                self.leave(answer).await
+            }
+            Text::AtSavepoint => {
+                let answer = self.inner.run(inside(request)).await;
+                self.still_inside(answer)
+            }
+            Text::Begin => {
+                self.begin_transaction(&Begin::default()).await?;
+                Ok(Outcome::default())
             }
             // The databases accept an end without a transaction.
             Text::Commit if self.transaction.is_none() => Ok(Outcome::default()),
@@ -457,7 +471,7 @@ fn strictness(isolation: Isolation) -> u8 {
 impl Connection for SandboxConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            match self.setting_up {
+            match self.is_unprotected() {
                 true => self.inner.run(inside(request)).await,
                 false => self.run_text(request).await,
             }
@@ -466,7 +480,7 @@ impl Connection for SandboxConnection {
 
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.run_all(inside(request)).await;
             }
             if !request.script {
@@ -485,7 +499,7 @@ impl Connection for SandboxConnection {
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.run_batch(sql, sets).await;
             }
             self.check_plain(sql)?;
@@ -500,7 +514,7 @@ impl Connection for SandboxConnection {
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.prepare(sql).await;
             }
             self.check(sql)?;
@@ -512,7 +526,7 @@ impl Connection for SandboxConnection {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.start_stream(request).await;
             }
             self.check_plain(request.sql)?;
@@ -543,10 +557,12 @@ impl Connection for SandboxConnection {
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.begin_with(begin, first).await;
             }
-            self.rules.check_caller()?;
+            if !self.setting_up {
+                self.rules.check_caller()?;
+            }
             self.begin_transaction(begin).await?;
             match first {
                 Some(first) => self.run_text(first).await,
@@ -561,7 +577,7 @@ impl Connection for SandboxConnection {
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
         Box::pin(async move {
-            match self.setting_up {
+            match self.is_unprotected() {
                 true => self.inner.commit().await,
                 false => self.commit_transaction().await,
             }
@@ -570,7 +586,7 @@ impl Connection for SandboxConnection {
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            match self.setting_up && !self.begun {
+            match self.is_unprotected() {
                 true => self.inner.rollback().await,
                 false => self.roll_back_transaction().await,
             }
@@ -675,7 +691,7 @@ impl Connection for SandboxConnection {
 
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.set(name, value).await;
             }
             self.enter().await?;

@@ -21,6 +21,7 @@ on_every_database! {
     statements_streams_pins_and_connections_work,
     sandboxes_do_not_see_each_other,
     hooks_and_defaults_of_connections_are_applied,
+    hook_with_a_commit_commits_nothing,
     failed_batch_is_undone_as_a_whole,
     batch_dropped_at_every_poll_is_there_or_not,
 }
@@ -327,6 +328,38 @@ async fn hooks_and_defaults_of_connections_are_applied(database: EmptyDatabase) 
     assert_eq!(names(sandbox.db()).await, ["a", "b", "first", "hooked"]);
     assert_eq!(hooked(), 2);
     sandbox.finish().await.unwrap();
+}
+
+async fn hook_with_a_commit_commits_nothing(database: EmptyDatabase) {
+    let outside = with_table(&database).await;
+    let builder = database
+        .builder()
+        .on_connect(async |conn: &mut cenote::PooledConnection| {
+            conn.exec("BEGIN").await?;
+            conn.exec("SELECT 1").await?;
+            conn.exec("COMMIT").await
+        });
+    let sandbox = builder.sandbox().await.unwrap();
+    // A script may change the session, so the hook runs again, inside the sandbox's transaction.
+    let script = "INSERT INTO item VALUES ('a'); INSERT INTO item VALUES ('b')";
+    sandbox.db().exec(script, ()).await.unwrap();
+    assert_eq!(names(sandbox.db()).await, ["a", "b", "first"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
+
+    // What cannot be translated ends the sandbox instead of committing it.
+    let builder = database
+        .builder()
+        .on_connect(async |conn: &mut cenote::PooledConnection| {
+            conn.exec("BEGIN; SELECT 1; COMMIT").await
+        });
+    let sandbox = builder.sandbox().await.unwrap();
+    sandbox.db().exec(script, ()).await.unwrap();
+    let over = add(sandbox.db(), "c").await.unwrap_err();
+    assert_eq!(over.kind(), Kind::TransactionLost, "{over}");
+    assert!(over.to_string().contains("on_connect"), "{over}");
+    drop(sandbox);
+    assert_nothing_is_left(&outside).await;
 }
 
 async fn failed_batch_is_undone_as_a_whole(database: EmptyDatabase) {
