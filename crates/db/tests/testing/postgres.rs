@@ -116,6 +116,29 @@ async fn deferred_constraints_of_hidden_schemas_are_no_error() {
 }
 
 #[tokio::test]
+async fn copy_and_listen_are_refused_in_a_sandbox() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let refused = [
+        db.copy_in("COPY item FROM STDIN").await.map(drop),
+        db.copy_in_rows("item", &["name"], [("a",)]).await.map(drop),
+        db.copy_out("COPY item TO STDOUT").await.map(drop),
+        db.listen(["news"]).await.map(drop),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+        assert!(error.to_string().contains("sandbox"), "{error}");
+    }
+    add(db, "b").await.unwrap();
+    assert_eq!(names(db).await, ["b", "first"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
+}
+
+#[tokio::test]
 async fn commit_of_an_aborted_transaction_rolls_back() {
     let empty = EmptyDatabase::postgres().await;
     with_table(&empty).await;
@@ -166,6 +189,8 @@ mod test_database {
     async fn copies_have_the_schema_and_real_commits() {
         let database = TestDatabase::create(&dsn(), &forty()).await.unwrap();
         assert!(database.name().contains("copies_have_the_schema"));
+        let shown = format!("{database:?}");
+        assert!(!shown.contains("cenote-secret"), "{shown}");
         assert_eq!(numbers(database.db()).await.len(), 40);
         // Two connections, serializable, and a commit that another handle sees.
         let db = database.db();
