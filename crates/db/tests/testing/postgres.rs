@@ -139,6 +139,32 @@ async fn copy_and_listen_are_refused_in_a_sandbox() {
 }
 
 #[tokio::test]
+async fn local_settings_outlast_a_commit_in_a_sandbox() {
+    let empty = EmptyDatabase::postgres().await;
+    with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let setting = async || {
+        let sql = "SELECT current_setting('shop.tenant', true)";
+        db.query_scalar_one::<Option<String>>(sql, ())
+            .await
+            .unwrap()
+            .unwrap_or_default()
+    };
+    let set = "SELECT set_config('shop.tenant', '7', true)";
+    let rolled_back = db.transaction(async || {
+        db.query(set, ()).await?;
+        Err::<(), _>(cenote::Error::other("on purpose"))
+    });
+    rolled_back.await.unwrap_err();
+    assert_eq!(setting().await, "");
+    let committed = db.transaction(async || db.query(set, ()).await);
+    committed.await.unwrap();
+    assert_eq!(setting().await, "7");
+    sandbox.finish().await.unwrap();
+}
+
+#[tokio::test]
 async fn commit_of_an_aborted_transaction_rolls_back() {
     let empty = EmptyDatabase::postgres().await;
     with_table(&empty).await;
