@@ -699,6 +699,10 @@ impl Connection for SandboxConnection {
             self.leave(answer).await
         })
     }
+            if self.family == Family::Mysql && name.eq_ignore_ascii_case("autocommit") {
+                let message = "MySQL and MariaDB commit when autocommit changes to 1: set it before the sandbox is opened";
+                return Err(Error::new(Kind::Unsupported, message));
+            }
 
     /// Rolls back, and waits for the answer, so that nothing is left when a test has ended.
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {

@@ -45,3 +45,20 @@ async fn procedure_that_commits_ends_the_sandbox() {
     }
     assert_eq!(names(&outside).await, ["first"]);
 }
+
+#[tokio::test]
+async fn autocommit_cannot_be_set_in_a_sandbox() {
+    let empty = EmptyDatabase::mysql().await;
+    let outside = with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    add(db, "a").await.unwrap();
+    for value in [0, 1] {
+        let refused = db.set_default("Autocommit", value).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Unsupported, "{refused}");
+    }
+    db.set_default("lock_wait_timeout", 7).await.unwrap();
+    assert_eq!(names(db).await, ["a", "first"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
+}
