@@ -183,14 +183,7 @@ impl SandboxConnection {
         }
         let check = command("SET CONSTRAINTS ALL IMMEDIATE");
         self.inner.run(check).await?;
-        // Asked each time, because the test may have dropped some.
-        let rows = self.inner.run(Request::new(DEFERRED, &[])).await?;
-        let names = rows.into_rows().first().map(|row| row.get(0)).transpose()?;
-        let Some(names): Option<String> = names.flatten() else {
-            return Ok(());
-        };
-        let defer_again = format!("SET CONSTRAINTS {names} DEFERRED");
-        self.inner.run(command(&defer_again)).await.map(drop)
+        self.inner.run(command(DEFER_AGAIN)).await.map(drop)
     }
 
     async fn roll_back_statement(&mut self) -> Result<()> {
@@ -437,14 +430,26 @@ impl SandboxConnection {
 const HAS_DEFERRABLE: &str =
     "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint WHERE condeferrable)";
 
-/// Names the constraints that are deferred from the start, in the schemas that the user may name. A privilege is null if its
-/// table is gone, also one that a strict isolation level still shows.
-const DEFERRED: &str = "SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.conname), ', ') \
-                        FROM pg_catalog.pg_constraint c \
-                        JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred \
-                        AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
-                        AND pg_catalog.has_table_privilege(c.conrelid, 'SELECT') IS NOT NULL \
-                        AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)";
+/// Defers the constraints again that are deferred from the start, in the schemas that the user may name. They are looked up
+/// each time, because the test may have dropped some. If another session drops one meanwhile, they are deferred one by one.
+/// A privilege is null if its table is gone, also one that a strict isolation level still shows.
+const DEFER_AGAIN: &str = "DO LANGUAGE plpgsql $cenote$ DECLARE names pg_catalog.text[]; one pg_catalog.text; BEGIN \
+     SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', n.nspname, c.conname)) INTO names \
+     FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace \
+     WHERE c.condeferred AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+     AND pg_catalog.has_table_privilege(c.conrelid, 'SELECT') IS NOT NULL \
+     AND NOT pg_catalog.pg_is_other_temp_schema(n.oid); \
+     IF names IS NULL THEN RETURN; END IF; \
+     BEGIN \
+       EXECUTE 'SET CONSTRAINTS ' || pg_catalog.array_to_string(names, ', ') || ' DEFERRED'; \
+     EXCEPTION WHEN undefined_object OR invalid_schema_name THEN \
+       FOREACH one IN ARRAY names LOOP \
+         BEGIN \
+           EXECUTE 'SET CONSTRAINTS ' || one || ' DEFERRED'; \
+         EXCEPTION WHEN undefined_object OR invalid_schema_name THEN NULL; \
+         END; \
+       END LOOP; \
+     END; END $cenote$";
 
 fn command(sql: &str) -> Request<'_> {
     let mut request = Request::new(sql, &[]);
@@ -694,15 +699,15 @@ impl Connection for SandboxConnection {
             if self.is_unprotected() {
                 return self.inner.set(name, value).await;
             }
+            if self.family == Family::Mysql && name.eq_ignore_ascii_case("autocommit") {
+                let message = "MySQL and MariaDB commit when autocommit changes to 1: set it before the sandbox is opened";
+                return Err(Error::new(Kind::Unsupported, message));
+            }
             self.enter().await?;
             let answer = self.inner.set(name, value).await;
             self.leave(answer).await
         })
     }
-            if self.family == Family::Mysql && name.eq_ignore_ascii_case("autocommit") {
-                let message = "MySQL and MariaDB commit when autocommit changes to 1: set it before the sandbox is opened";
-                return Err(Error::new(Kind::Unsupported, message));
-            }
 
     /// Rolls back, and waits for the answer, so that nothing is left when a test has ended.
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {

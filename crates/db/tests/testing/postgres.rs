@@ -1,6 +1,6 @@
 //! What only PostgreSQL has.
 
-use cenote::Kind;
+use cenote::{Isolation, Kind};
 
 use crate::EmptyDatabase;
 use crate::{add, names, with_table};
@@ -84,6 +84,43 @@ async fn deferred_constraint_can_be_dropped() {
     add(sandbox.db(), "a").await.unwrap();
     sandbox.finish().await.unwrap();
     outside.query("SELECT * FROM part", ()).await.unwrap();
+}
+
+/// Other tests create and drop deferred constraints all the time.
+#[tokio::test]
+async fn constraints_that_others_drop_are_no_error() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let kept = "CREATE TABLE kept (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+    outside.exec(kept, ()).await.unwrap();
+    let busy = async {
+        for _ in 0..100 {
+            let script =
+                "CREATE TABLE part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); DROP TABLE part";
+            for sql in script.split("; ") {
+                outside.exec(sql, ()).await.unwrap();
+            }
+        }
+    };
+    let tests = async {
+        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+            let sandbox = empty.builder().sandbox_at(isolation).await.unwrap();
+            let db = sandbox.db();
+            for n in 0..100 {
+                add(db, &format!("{isolation:?} {n}")).await.unwrap();
+                // Still deferred.
+                let twice = db.transaction(async || {
+                    db.exec("INSERT INTO kept VALUES (1)", ()).await?;
+                    db.exec("INSERT INTO kept VALUES (1)", ()).await?;
+                    db.exec("DELETE FROM kept", ()).await?;
+                    Ok(())
+                });
+                twice.await.unwrap();
+            }
+            sandbox.finish().await.unwrap();
+        }
+    };
+    tokio::join!(busy, tests);
 }
 
 /// A role without rights on a schema must not name its constraints.
