@@ -154,7 +154,8 @@ async fn prepare_all(
         };
         // SQLite runs some pragmas while it prepares them.
         let is_pragma = scan.class.verb == Some(Keyword::Pragma);
-        if scan.class.statements != Statements::One || is_pragma {
+        let copies = scan.class.resolved.copies.is_some();
+        if scan.class.statements != Statements::One || is_pragma || copies {
             report.unchecked.push(statement);
             continue;
         }
@@ -247,8 +248,8 @@ pub struct Report {
     pub checked: usize,
     /// The wrong ones.
     pub wrong: Vec<Wrong>,
-    /// Statements that cannot be checked alone: scripts of several statements, SQLite's pragmas, and what MySQL does not
-    /// prepare.
+    /// Statements that cannot be checked alone: scripts of several statements, SQLite's pragmas, PostgreSQL's COPY from and
+    /// to the client, and what MySQL does not prepare.
     pub unchecked: Vec<&'static Registered>,
 }
 

@@ -1,5 +1,6 @@
 //! A database for one test, copied from a template.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,7 +15,10 @@ use crate::{Error, Kind, Result};
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
 /// PostgreSQL's longest name has 63 bytes; this is what the rest of the name leaves.
-const LONGEST_TEST: usize = 24;
+const LONGEST_TEST: usize = 23;
+
+/// How many characters of its number a copy is named after.
+const LONGEST_NUMBER: usize = 16;
 
 /// A PostgreSQL database of its own for one test, with the schema of the migrations: for tests that a
 /// [`Sandbox`](crate::Sandbox) cannot run, because they need real commits, several connections or serializable
@@ -116,11 +120,20 @@ impl TestDatabase {
 }
 
 /// A database that has to be removed.
-#[derive(Debug)]
 struct Copy {
     dsn: String,
     name: String,
     is_removed: bool,
+}
+
+impl fmt::Debug for Copy {
+    /// Leaves the DSN out, which may have a password.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Copy")
+            .field("name", &self.name)
+            .field("is_removed", &self.is_removed)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Copy {
@@ -223,14 +236,7 @@ impl Server {
         let unique = format!("{:x}{now:x}{n:x}", std::process::id());
         let test = std::thread::current();
         let test = test.name().unwrap_or("test");
-        let last = test.rsplit("::").next().unwrap_or(test);
-        let plain = last
-            .chars()
-            .filter(|c| c.is_ascii_alphanumeric() || *c == '_');
-        let test: String = plain.take(LONGEST_TEST).collect();
-        let mut name = format!("{}{test}_{}", self.prefix("test"), test_tail(&unique));
-        name.make_ascii_lowercase();
-        name
+        copy_name(&self.prefix("test"), test, &unique)
     }
 
     fn template_name(&self, migrations: &Migrations) -> String {
@@ -336,7 +342,30 @@ impl Server {
     }
 }
 
-/// Returns the last characters of a number: those that change fastest.
-fn test_tail(unique: &str) -> &str {
-    &unique[unique.len().saturating_sub(16)..]
+/// Returns a name of at most 63 bytes, which needs no quotes. A longer one would be cut off by the server.
+fn copy_name(prefix: &str, test: &str, unique: &str) -> String {
+    let last = test.rsplit("::").next().unwrap_or(test);
+    let plain = last
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_');
+    let test: String = plain.take(LONGEST_TEST).collect();
+    // The last characters of the number are those that change fastest.
+    let tail = &unique[unique.len().saturating_sub(LONGEST_NUMBER)..];
+    let mut name = format!("{prefix}{test}_{tail}");
+    name.make_ascii_lowercase();
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_name_fits_into_an_identifier() {
+        let prefix = format!("cenote_test_{}_", u32::MAX);
+        let name = copy_name(&prefix, &"a::Long_1ü".repeat(20), &"f".repeat(40));
+        assert!(name.len() <= 63, "{name}");
+        let name = copy_name(&prefix, &"x".repeat(80), &"f".repeat(40));
+        assert_eq!(name.len(), 63, "{name}");
+    }
 }

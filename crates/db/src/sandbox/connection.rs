@@ -23,7 +23,8 @@ pub(super) struct SandboxConnection {
     family: Family,
     dialect: &'static Dialect,
     rules: Arc<Rules>,
-    /// The layer runs its hooks and sets its defaults: these calls are not the test's.
+    /// The layer runs its hooks and sets its defaults: these calls are not the test's. After a reset they run inside the
+    /// sandbox's transaction.
     setting_up: bool,
     /// The transaction that is never committed is open.
     begun: bool,
@@ -33,8 +34,8 @@ pub(super) struct SandboxConnection {
     statement: Option<Level>,
     /// The number of savepoints so far.
     savepoints: u64,
-    /// PostgreSQL: makes those constraints deferred again that are so from the start.
-    defer_again: Option<String>,
+    /// PostgreSQL: some constraints can be deferred, so commits have to check them.
+    has_deferrable: bool,
 }
 
 /// A savepoint.
@@ -72,7 +73,7 @@ impl SandboxConnection {
             transaction: None,
             statement: None,
             savepoints: 0,
-            defer_again: None,
+            has_deferrable: false,
         }
     }
 
@@ -126,11 +127,10 @@ impl SandboxConnection {
             self.inner.begin_with(&begin, None).await?;
         }
         if self.family == Family::Postgres {
-            let request = Request::new(DEFERRED, &[]);
+            let request = Request::new(HAS_DEFERRABLE, &[]);
             let rows = self.inner.run(request).await?.into_rows();
-            let names = rows.first().map(|row| row.get::<Option<String>>(0));
-            let names = names.transpose()?.flatten();
-            self.defer_again = names.map(|names| format!("SET CONSTRAINTS {names} DEFERRED"));
+            let found = rows.first().map(|row| row.get(0)).transpose()?;
+            self.has_deferrable = found.unwrap_or_default();
         }
         self.begun = true;
         Ok(())
@@ -166,7 +166,7 @@ impl SandboxConnection {
         if self.inner.is_broken() {
             return answer;
         }
-        if self.statement.is_some() && answer.is_ok() && self.defer_again.is_some() {
+        if self.statement.is_some() && answer.is_ok() {
             answer = self.check_constraints().await.and(answer);
         }
         if answer.is_err() {
@@ -176,14 +176,14 @@ impl SandboxConnection {
         self.still_inside(answer)
     }
 
-    /// Checks deferred constraints, as a commit does.
+    /// Checks deferred constraints, as a commit does, and defers again those that are deferred from the start.
     async fn check_constraints(&mut self) -> Result<()> {
-        let Some(defer_again) = &self.defer_again else {
+        if !self.has_deferrable {
             return Ok(());
-        };
+        }
         let check = command("SET CONSTRAINTS ALL IMMEDIATE");
         self.inner.run(check).await?;
-        self.inner.run(command(defer_again)).await.map(drop)
+        self.inner.run(command(DEFER_AGAIN)).await.map(drop)
     }
 
     async fn roll_back_statement(&mut self) -> Result<()> {
@@ -336,8 +336,21 @@ impl SandboxConnection {
         Err(Error::new(Kind::Database, message))
     }
 
-    /// Checks a text of the code under test. Sends nothing.
+    /// Returns whether there is no transaction to protect yet.
+    fn is_unprotected(&self) -> bool {
+        self.setting_up && !self.begun
+    }
+
+    /// Checks a text of the code under test, or of a hook. Sends nothing.
     fn check(&self, sql: &str) -> Result<Text> {
+        if self.setting_up {
+            let checked = text::check_hook(self.family, self.dialect, sql);
+            return checked.inspect_err(|wrong| {
+                let wrong = wrong.message();
+                self.rules
+                    .lose(format!("on_connect could not run again in it ({wrong})"));
+            });
+        }
         self.rules.check_caller()?;
         let text = text::check(self.family, self.dialect, sql)?;
         match text {
@@ -358,6 +371,25 @@ impl SandboxConnection {
             _ => {
                 let message = "a sandbox runs transaction control with exec only";
                 Err(Error::new(Kind::Unsupported, message))
+            }
+        }
+    }
+
+    /// Runs a batch outside of a transaction of the code under test: in a savepoint of its own, because the driver undoes
+    /// a failed batch only outside of a transaction.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the layer finds a transaction open, and rolls it back.
+    async fn run_batch_alone(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
+        self.begin_transaction(&Begin::default()).await?;
+        match self.inner.run_batch(sql, sets).await {
+            Ok(outcome) => self.commit_transaction().await.map(|_| outcome),
+            Err(error) => {
+                if !self.is_broken() {
+                    self.roll_back_transaction().await?;
+                }
+                self.still_inside(Err(error))
             }
         }
     }
@@ -394,10 +426,30 @@ impl SandboxConnection {
     }
 }
 
-/// Names the constraints that are deferred from the start.
-const DEFERRED: &str = "SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.conname), ', ') \
-                        FROM pg_catalog.pg_constraint c \
-                        JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred";
+/// Asks whether any constraint can be deferred.
+const HAS_DEFERRABLE: &str =
+    "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint WHERE condeferrable)";
+
+/// Defers the constraints again that are deferred from the start, in the schemas that the user may name. They are looked up
+/// each time, because the test may have dropped some. If another session drops one meanwhile, they are deferred one by one.
+/// A privilege is null if its table is gone, also one that a strict isolation level still shows.
+const DEFER_AGAIN: &str = "DO LANGUAGE plpgsql $cenote$ DECLARE names pg_catalog.text[]; one pg_catalog.text; BEGIN \
+     SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', n.nspname, c.conname)) INTO names \
+     FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace \
+     WHERE c.condeferred AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+     AND pg_catalog.has_table_privilege(c.conrelid, 'SELECT') IS NOT NULL \
+     AND NOT pg_catalog.pg_is_other_temp_schema(n.oid); \
+     IF names IS NULL THEN RETURN; END IF; \
+     BEGIN \
+       EXECUTE 'SET CONSTRAINTS ' || pg_catalog.array_to_string(names, ', ') || ' DEFERRED'; \
+     EXCEPTION WHEN undefined_object OR invalid_schema_name THEN \
+       FOREACH one IN ARRAY names LOOP \
+         BEGIN \
+           EXECUTE 'SET CONSTRAINTS ' || one || ' DEFERRED'; \
+         EXCEPTION WHEN undefined_object OR invalid_schema_name THEN NULL; \
+         END; \
+       END LOOP; \
+     END; END $cenote$";
 
 fn command(sql: &str) -> Request<'_> {
     let mut request = Request::new(sql, &[]);
@@ -424,7 +476,7 @@ fn strictness(isolation: Isolation) -> u8 {
 impl Connection for SandboxConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            match self.setting_up {
+            match self.is_unprotected() {
                 true => self.inner.run(inside(request)).await,
                 false => self.run_text(request).await,
             }
@@ -433,7 +485,7 @@ impl Connection for SandboxConnection {
 
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.run_all(inside(request)).await;
             }
             if !request.script {
@@ -452,19 +504,22 @@ impl Connection for SandboxConnection {
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.run_batch(sql, sets).await;
             }
             self.check_plain(sql)?;
-            self.enter().await?;
-            let answer = self.inner.run_batch(sql, sets).await;
-            self.leave(answer).await
+            if self.transaction.is_some() || self.family.aborts() {
+                self.enter().await?;
+                let answer = self.inner.run_batch(sql, sets).await;
+                return self.leave(answer).await;
+            }
+            self.run_batch_alone(sql, sets).await
         })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.prepare(sql).await;
             }
             self.check(sql)?;
@@ -476,7 +531,7 @@ impl Connection for SandboxConnection {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.start_stream(request).await;
             }
             self.check_plain(request.sql)?;
@@ -507,10 +562,12 @@ impl Connection for SandboxConnection {
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.begin_with(begin, first).await;
             }
-            self.rules.check_caller()?;
+            if !self.setting_up {
+                self.rules.check_caller()?;
+            }
             self.begin_transaction(begin).await?;
             match first {
                 Some(first) => self.run_text(first).await,
@@ -525,7 +582,7 @@ impl Connection for SandboxConnection {
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
         Box::pin(async move {
-            match self.setting_up {
+            match self.is_unprotected() {
                 true => self.inner.commit().await,
                 false => self.commit_transaction().await,
             }
@@ -534,7 +591,7 @@ impl Connection for SandboxConnection {
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            match self.setting_up && !self.begun {
+            match self.is_unprotected() {
                 true => self.inner.rollback().await,
                 false => self.roll_back_transaction().await,
             }
@@ -639,8 +696,12 @@ impl Connection for SandboxConnection {
 
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
         Box::pin(async move {
-            if self.setting_up {
+            if self.is_unprotected() {
                 return self.inner.set(name, value).await;
+            }
+            if self.family == Family::Mysql && name.eq_ignore_ascii_case("autocommit") {
+                let message = "MySQL and MariaDB commit when autocommit changes to 1: set it before the sandbox is opened";
+                return Err(Error::new(Kind::Unsupported, message));
             }
             self.enter().await?;
             let answer = self.inner.set(name, value).await;

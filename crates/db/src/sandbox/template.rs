@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use super::Rules;
 use super::connection::SandboxConnection;
 use crate::driver::{
-    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Driver, Dsn, Options, Template,
+    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Driver, Dsn, Listening, Options,
+    Template,
 };
 use crate::{Error, Kind, Result};
 
@@ -94,6 +95,15 @@ impl Template for SandboxTemplate {
             let connection = SandboxConnection::around(inner, driver, dialect, rules);
             Ok(Box::new(connection) as Box<dyn Connection>)
         })
+    }
+
+    fn connect_listening(
+        &self,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn Listening>>> {
+        drop(credentials);
+        let message = "a sandbox never commits, so no notification of it is delivered: use a database for this test";
+        Box::pin(async move { Err(Error::new(Kind::Unsupported, message)) })
     }
 
     fn as_any(&self) -> &dyn Any {

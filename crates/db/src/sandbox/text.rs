@@ -68,6 +68,23 @@ const NOISE: &[&str] = &[
 
 /// Refuses a text that could leave the sandbox.
 pub(super) fn check(family: Family, dialect: &'static Dialect, sql: &str) -> Result<Text> {
+    check_each(dialect, sql, |class, sql| check_one(family, class, sql))
+}
+
+/// Refuses a text of a hook that could leave the sandbox. A hook may change the session: it runs again after each reset.
+pub(super) fn check_hook(family: Family, dialect: &'static Dialect, sql: &str) -> Result<Text> {
+    check_each(dialect, sql, |class, sql| match class.verb {
+        Some(Keyword::Set) => Ok(()),
+        _ => check_commits(family, class, sql),
+    })
+}
+
+/// Translates transaction control, and checks each statement of any other text.
+fn check_each(
+    dialect: &'static Dialect,
+    sql: &str,
+    check: impl Fn(&Class, &str) -> Result<()>,
+) -> Result<Text> {
     let whole = classify(dialect, sql);
     if let Some(verb) = whole.transaction {
         return control(verb, sql);
@@ -79,10 +96,10 @@ pub(super) fn check(family: Family, dialect: &'static Dialect, sql: &str) -> Res
     }
     if whole.statements == Statements::Several {
         for piece in pieces(dialect, sql) {
-            check_one(family, &classify(dialect, piece.bare), piece.bare)?;
+            check(&classify(dialect, piece.bare), piece.bare)?;
         }
     } else {
-        check_one(family, &whole, sql)?;
+        check(&whole, sql)?;
     }
     Ok(Text::Plain {
         reads_only: whole.reads_only,
@@ -115,11 +132,6 @@ fn check_one(family: Family, class: &Class, sql: &str) -> Result<()> {
              connection: use a database for this test",
         ));
     }
-    if class.verb == Some(Keyword::Prepare) && !class.only_session {
-        return Err(refused(
-            "PREPARE TRANSACTION would take the sandbox's transaction away: use a database for this test",
-        ));
-    }
     if matches!(class.verb, Some(Keyword::Listen | Keyword::Unlisten)) {
         return Err(refused(
             "LISTEN takes effect with a commit, and a sandbox never commits: use a database for this test",
@@ -129,6 +141,16 @@ fn check_one(family: Family, class: &Class, sql: &str) -> Result<()> {
         return Err(refused(
             "this statement changes the session, which this database cannot reset inside the sandbox's transaction: \
              set it with on_connect(..), or use a database for this test",
+        ));
+    }
+    check_commits(family, class, sql)
+}
+
+/// Refuses a statement that would end the sandbox's transaction.
+fn check_commits(family: Family, class: &Class, sql: &str) -> Result<()> {
+    if class.verb == Some(Keyword::Prepare) && !class.only_session {
+        return Err(refused(
+            "PREPARE TRANSACTION would take the sandbox's transaction away: use a database for this test",
         ));
     }
     if family == Family::Mysql && !stays_in_transaction(class, sql) {
@@ -254,5 +276,28 @@ mod tests {
         }
         assert!(of(Family::Postgres, "SET search_path = a").is_ok());
         assert!(of(Family::Sqlite, "PRAGMA foreign_keys = 0").is_err());
+    }
+
+    #[test]
+    fn hook_changes_the_session_and_commits_nothing() {
+        for sql in [
+            "SET sql_mode = ''",
+            "SET a = 1; SELECT 1",
+            "SELECT 1",
+            "COMMIT",
+        ] {
+            let checked = check_hook(Family::Mysql, &Dialect::MYSQL, sql);
+            assert!(checked.is_ok(), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (n INT)",
+            "SET a = 1; COMMIT",
+            "BEGIN; COMMIT",
+        ] {
+            let checked = check_hook(Family::Mysql, &Dialect::MYSQL, sql);
+            assert!(checked.is_err(), "{sql}");
+        }
+        let pragma = check_hook(Family::Sqlite, &Dialect::SQLITE, "PRAGMA foreign_keys = 1");
+        assert!(pragma.is_ok());
     }
 }

@@ -132,6 +132,25 @@ mod alone {
     pub(super) const PRAGMA: &str = sql!("PRAGMA foreign_keys = 0");
 }
 
+#[cfg(feature = "postgres")]
+mod copies {
+    use cenote::sql;
+
+    pub(super) const IN: &str = sql!("COPY customer FROM STDIN");
+    pub(super) const OUT: &str = sql!("COPY customer TO STDOUT");
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn copy_of_the_client_is_left_out() {
+    let database = EmptyDatabase::postgres().await;
+    let db = with_schema(&database).await;
+    let report = checked(&db, "copies").await;
+    assert!(report.is_ok(), "{report}");
+    let unchecked: Vec<_> = report.unchecked.iter().map(|of| of.sql).collect();
+    assert_eq!(unchecked, [copies::IN, copies::OUT]);
+}
+
 async fn what_cannot_be_prepared_alone_is_left_out(database: EmptyDatabase) {
     let db = with_schema(&database).await;
     let report = checked(&db, "alone").await;

@@ -7,6 +7,8 @@
 mod checked;
 mod dropped;
 mod limits;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod sandbox;

@@ -1,6 +1,6 @@
 //! What only PostgreSQL has.
 
-use cenote::Kind;
+use cenote::{Isolation, Kind};
 
 use crate::EmptyDatabase;
 use crate::{add, names, with_table};
@@ -40,6 +40,164 @@ async fn deferred_constraints_are_checked_at_each_commit() {
     });
     in_time.await.unwrap();
     assert_eq!(names(db).await, ["first", "late"]);
+    sandbox.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn constraints_deferred_by_the_code_are_checked() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "CREATE TABLE part (item varchar(40) REFERENCES item DEFERRABLE INITIALLY IMMEDIATE)";
+    outside.exec(sql, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let insert = "INSERT INTO part VALUES ('late')";
+    let too_late = db.transaction(async || {
+        db.exec("SET CONSTRAINTS ALL DEFERRED", ()).await?;
+        db.exec(insert, ()).await?;
+        Ok(())
+    });
+    assert!(too_late.await.unwrap_err().is_foreign_key_violation());
+    let in_time = db.transaction(async || {
+        db.exec("SET CONSTRAINTS ALL DEFERRED", ()).await?;
+        db.exec(insert, ()).await?;
+        add(db, "late").await
+    });
+    in_time.await.unwrap();
+    // The commit has ended the deferral.
+    let not_deferred = db.transaction(async || {
+        db.exec("INSERT INTO part VALUES ('none')", ()).await?;
+        Err::<(), _>(cenote::Error::other("too late"))
+    });
+    assert!(not_deferred.await.unwrap_err().is_foreign_key_violation());
+    sandbox.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn deferred_constraint_can_be_dropped() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "CREATE TABLE part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+    outside.exec(sql, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    sandbox.db().exec("DROP TABLE part", ()).await.unwrap();
+    add(sandbox.db(), "a").await.unwrap();
+    sandbox.finish().await.unwrap();
+    outside.query("SELECT * FROM part", ()).await.unwrap();
+}
+
+/// Other tests create and drop deferred constraints all the time.
+#[tokio::test]
+async fn constraints_that_others_drop_are_no_error() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let kept = "CREATE TABLE kept (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
+    outside.exec(kept, ()).await.unwrap();
+    let busy = async {
+        for _ in 0..100 {
+            let script =
+                "CREATE TABLE part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); DROP TABLE part";
+            for sql in script.split("; ") {
+                outside.exec(sql, ()).await.unwrap();
+            }
+        }
+    };
+    let tests = async {
+        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+            let sandbox = empty.builder().sandbox_at(isolation).await.unwrap();
+            let db = sandbox.db();
+            for n in 0..100 {
+                add(db, &format!("{isolation:?} {n}")).await.unwrap();
+                // Still deferred.
+                let twice = db.transaction(async || {
+                    db.exec("INSERT INTO kept VALUES (1)", ()).await?;
+                    db.exec("INSERT INTO kept VALUES (1)", ()).await?;
+                    db.exec("DELETE FROM kept", ()).await?;
+                    Ok(())
+                });
+                twice.await.unwrap();
+            }
+            sandbox.finish().await.unwrap();
+        }
+    };
+    tokio::join!(busy, tests);
+}
+
+/// A role without rights on a schema must not name its constraints.
+#[tokio::test]
+async fn deferred_constraints_of_hidden_schemas_are_no_error() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "SELECT current_schema()::text";
+    let schema: String = outside.query_scalar_one(sql, ()).await.unwrap();
+    let (hidden, role) = (format!("{schema}_hidden"), format!("{schema}_role"));
+    let script = format!(
+        "CREATE SCHEMA {hidden};
+         CREATE TABLE {hidden}.part (n int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+         CREATE ROLE {role};
+         GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT ALL ON item TO {role}"
+    );
+    outside.exec(&script, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let added = cenote::scope(async {
+        db.exec(&format!("SET ROLE {role}"), ()).await?;
+        add(db, "a").await
+    });
+    let added = added.await;
+    sandbox.finish().await.unwrap();
+    let script = format!("DROP SCHEMA {hidden} CASCADE; DROP OWNED BY {role}; DROP ROLE {role}");
+    outside.exec(&script, ()).await.unwrap();
+    added.unwrap();
+}
+
+#[tokio::test]
+async fn copy_and_listen_are_refused_in_a_sandbox() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let refused = [
+        db.copy_in("COPY item FROM STDIN").await.map(drop),
+        db.copy_in_rows("item", &["name"], [("a",)]).await.map(drop),
+        db.copy_out("COPY item TO STDOUT").await.map(drop),
+        db.listen(["news"]).await.map(drop),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+        assert!(error.to_string().contains("sandbox"), "{error}");
+    }
+    add(db, "b").await.unwrap();
+    assert_eq!(names(db).await, ["b", "first"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
+}
+
+#[tokio::test]
+async fn local_settings_outlast_a_commit_in_a_sandbox() {
+    let empty = EmptyDatabase::postgres().await;
+    with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let setting = async || {
+        let sql = "SELECT current_setting('shop.tenant', true)";
+        db.query_scalar_one::<Option<String>>(sql, ())
+            .await
+            .unwrap()
+            .unwrap_or_default()
+    };
+    let set = "SELECT set_config('shop.tenant', '7', true)";
+    let rolled_back = db.transaction(async || {
+        db.query(set, ()).await?;
+        Err::<(), _>(cenote::Error::other("on purpose"))
+    });
+    rolled_back.await.unwrap_err();
+    assert_eq!(setting().await, "");
+    let committed = db.transaction(async || db.query(set, ()).await);
+    committed.await.unwrap();
+    assert_eq!(setting().await, "7");
     sandbox.finish().await.unwrap();
 }
 
@@ -94,6 +252,8 @@ mod test_database {
     async fn copies_have_the_schema_and_real_commits() {
         let database = TestDatabase::create(&dsn(), &forty()).await.unwrap();
         assert!(database.name().contains("copies_have_the_schema"));
+        let shown = format!("{database:?}");
+        assert!(!shown.contains("cenote-secret"), "{shown}");
         assert_eq!(numbers(database.db()).await.len(), 40);
         // Two connections, serializable, and a commit that another handle sees.
         let db = database.db();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::{Db, Error, Kind};
+use cenote_testkit::poll::drop_after;
 
 use crate::EmptyDatabase;
 use crate::{add, names, on_every_database, with_table};
@@ -20,6 +21,9 @@ on_every_database! {
     statements_streams_pins_and_connections_work,
     sandboxes_do_not_see_each_other,
     hooks_and_defaults_of_connections_are_applied,
+    hook_with_a_commit_commits_nothing,
+    failed_batch_is_undone_as_a_whole,
+    batch_dropped_at_every_poll_is_there_or_not,
 }
 
 /// Adds names in every style in which a program can write.
@@ -324,4 +328,85 @@ async fn hooks_and_defaults_of_connections_are_applied(database: EmptyDatabase) 
     assert_eq!(names(sandbox.db()).await, ["a", "b", "first", "hooked"]);
     assert_eq!(hooked(), 2);
     sandbox.finish().await.unwrap();
+}
+
+async fn hook_with_a_commit_commits_nothing(database: EmptyDatabase) {
+    let outside = with_table(&database).await;
+    let builder = database
+        .builder()
+        .on_connect(async |conn: &mut cenote::PooledConnection| {
+            conn.exec("BEGIN").await?;
+            conn.exec("SELECT 1").await?;
+            conn.exec("COMMIT").await
+        });
+    let sandbox = builder.sandbox().await.unwrap();
+    // A script may change the session, so the hook runs again, inside the sandbox's transaction.
+    let script = "INSERT INTO item VALUES ('a'); INSERT INTO item VALUES ('b')";
+    sandbox.db().exec(script, ()).await.unwrap();
+    assert_eq!(names(sandbox.db()).await, ["a", "b", "first"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
+
+    // What cannot be translated ends the sandbox instead of committing it.
+    let builder = database
+        .builder()
+        .on_connect(async |conn: &mut cenote::PooledConnection| {
+            conn.exec("BEGIN; SELECT 1; COMMIT").await
+        });
+    let sandbox = builder.sandbox().await.unwrap();
+    sandbox.db().exec(script, ()).await.unwrap();
+    let over = add(sandbox.db(), "c").await.unwrap_err();
+    assert_eq!(over.kind(), Kind::TransactionLost, "{over}");
+    assert!(over.to_string().contains("on_connect"), "{over}");
+    drop(sandbox);
+    assert_nothing_is_left(&outside).await;
+}
+
+async fn failed_batch_is_undone_as_a_whole(database: EmptyDatabase) {
+    with_table(&database).await;
+    let sandbox = database.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let insert = "INSERT INTO item VALUES (?)";
+    // Few sets, many, and more than one driver call takes.
+    for size in [3, 500, 9_000] {
+        let sets = || (0..size).map(|n| (format!("set {}", n % (size - 1)),));
+        let failed = db.exec_many(insert, sets()).await.unwrap_err();
+        assert!(failed.is_unique_violation(), "{failed}");
+        assert_eq!(failed.set_index(), Some(size - 1));
+        assert_eq!(names(db).await, ["first"], "{size} sets");
+        let failed = db.query_many(insert, sets()).await.unwrap_err();
+        assert_eq!(failed.set_index(), Some(size - 1));
+        assert_eq!(names(db).await, ["first"], "{size} sets");
+    }
+    let done = db.exec_many(insert, ["a", "b"]).await.unwrap();
+    assert_eq!(done.rows_affected, 2);
+    assert_eq!(names(db).await, ["a", "b", "first"]);
+    sandbox.finish().await.unwrap();
+}
+
+async fn batch_dropped_at_every_poll_is_there_or_not(database: EmptyDatabase) {
+    let outside = with_table(&database).await;
+    let insert = "INSERT INTO item VALUES (?)";
+    let mut polls = 0;
+    loop {
+        let sandbox = database.builder().sandbox().await.unwrap();
+        let db = sandbox.db();
+        let sets = (0..100).map(|n| (format!("set {n}"),));
+        let done = drop_after(polls, db.exec_many(insert, sets)).await;
+        let found = db
+            .query_scalar::<String>("SELECT name FROM item", ())
+            .await
+            .map(|names| names.len());
+        match found {
+            Ok(found) => assert!([1, 101].contains(&found), "{found} after {polls} polls"),
+            Err(over) => assert_eq!(db.driver_name(), "mysql", "{over}"),
+        }
+        drop(sandbox);
+        if let Some(done) = done {
+            done.unwrap();
+            break;
+        }
+        polls += 1;
+    }
+    assert_nothing_is_left(&outside).await;
 }

@@ -162,7 +162,11 @@ impl Call<'_> {
 /// Returns the connection of the PostgreSQL driver.
 fn own(connection: &mut dyn Connection) -> Result<&mut PostgresConnection> {
     let own = connection.as_any().downcast_mut();
-    own.ok_or_else(no_copy)
+    // The dialect is PostgreSQL's, so a sandbox is around its driver.
+    own.ok_or_else(|| {
+        let message = "a sandbox runs no COPY from or to the client: use exec_many and stream, or a database for this test";
+        Error::new(Kind::Unsupported, message)
+    })
 }
 
 /// Calls the PostgreSQL driver, or fails.

@@ -86,11 +86,15 @@ fn write_other(out: &mut Vec<u8>, value: &Value<'_>, wanted: &Type) -> Result<Is
         }
         Type::FLOAT8 => {
             let number = float(value).ok_or_else(misfit)?;
+            if is_beyond_double(value, number) {
+                return Err(out_of_range(wanted));
+            }
             out.extend_from_slice(&number.to_be_bytes());
         }
         Type::FLOAT4 => {
             let number = float(value).ok_or_else(misfit)?;
-            let narrow = narrow(number).ok_or_else(|| out_of_range(wanted))?;
+            let narrow = narrow(number).filter(|_| !is_beyond_double(value, number));
+            let narrow = narrow.ok_or_else(|| out_of_range(wanted))?;
             out.extend_from_slice(&narrow.to_be_bytes());
         }
         // The server ignores the zone, too.
@@ -146,6 +150,17 @@ fn float(value: &Value<'_>) -> Option<f64> {
         Value::Decimal(digits) => digits.parse().ok(),
         _ => None,
     }
+}
+
+/// Returns whether a decimal became infinite or zero as a floating-point number, because it is too large or too small.
+fn is_beyond_double(value: &Value<'_>, number: f64) -> bool {
+    let Value::Decimal(digits) = value else {
+        return false;
+    };
+    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
+    // A zero has no such digit, and neither has `Infinity`.
+    let is_finite_and_not_zero = mantissa.contains(|it| ('1'..='9').contains(&it));
+    is_finite_and_not_zero && (number.is_infinite() || number == 0.0)
 }
 
 /// Returns the number as PostgreSQL's `real`; `None` if it is too large or too small for that.

@@ -121,12 +121,30 @@ pub(crate) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
     message(out, b'Q', |out| text(out, sql, "the SQL"))
 }
 
-/// Sends data of a COPY FROM STDIN: `write` writes it.
+/// Sends data of a COPY FROM STDIN: `write` writes it. If `write` panics, nothing is appended.
 pub(crate) fn copy_data(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    message(out, b'd', write)
+    let unfinished = Unfinished {
+        start: out.len(),
+        out,
+    };
+    let written = message(unfinished.out, b'd', write);
+    std::mem::forget(unfinished);
+    written
+}
+
+/// Removes a message whose writer panics.
+struct Unfinished<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.out.truncate(self.start);
+    }
 }
 
 /// Ends a COPY FROM STDIN.

@@ -35,6 +35,29 @@ async fn drop_at_every_poll<T>(
     }
 }
 
+/// Half a row is written when the iterator panics: it must not reach the server.
+#[tokio::test]
+async fn panicking_rows_store_nothing_and_keep_the_connection() {
+    let db = db_with(|builder| builder.max(1)).await;
+    let session = session_id(&db).await;
+    for at in [0, 1, 39_999] {
+        let rows = (0..40_000_i64).map(move |id| {
+            assert_ne!(id, at, "on purpose");
+            (id, "a text that takes some room in the buffers")
+        });
+        let own = db.clone();
+        let copied = cenote::spawn(async move {
+            let columns = ["id", "name"];
+            own.copy_in_rows("t", &columns, rows).await
+        });
+        assert!(copied.await.unwrap_err().is_panic());
+        quiet(&db).await;
+        assert_eq!(soon("the next call", count(&db)).await, 0);
+        assert_eq!(session_id(&db).await, session, "the session stays");
+    }
+    assert_whole(&db).await;
+}
+
 #[tokio::test]
 async fn rows_dropped_at_every_poll_leave_all_or_nothing() {
     let db = db_with(|builder| builder.max(1)).await;
