@@ -511,11 +511,18 @@ zend_fiber_context *cen_current_context(void)
 	return EG(current_fiber_context);
 }
 
+/* It returned a bool before it returned a zend_result, in which 0 is a success. */
+#if PHP_VERSION_ID >= 80300
+# define INIT_CONTEXT_OK SUCCESS
+#else
+# define INIT_CONTEXT_OK true
+#endif
+
 /* NULL if there is no memory for another stack; an exception says so. */
 cen_fiber *cen_fiber_new(void)
 {
 	cen_fiber *fiber = ecalloc(1, sizeof(cen_fiber));
-	if (!zend_fiber_init_context(&fiber->context, &fiber_kind, fiber_main, EG(fiber_stack_size))) {
+	if (zend_fiber_init_context(&fiber->context, &fiber_kind, fiber_main, EG(fiber_stack_size)) != INIT_CONTEXT_OK) {
 		efree(fiber);
 		return NULL;
 	}
