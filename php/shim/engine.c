@@ -345,9 +345,15 @@ void cen_report_uncaught(zend_object *exception)
 	zend_exception_error(exception, E_ERROR);
 }
 
-void cen_warn(const char *text, size_t len)
+/* Writes an exception to PHP's error log. Unlike a warning, that runs no code of the program. */
+void cen_log_exception(zend_object *exception, const char *what, size_t len)
 {
-	php_error_docref(NULL, E_WARNING, "%.*s", (int) len, text);
+	zend_class_entry *base = instanceof_function(exception->ce, zend_ce_error) ? zend_ce_error : zend_ce_exception;
+	zval rv, *message = zend_read_property_ex(base, exception, ZSTR_KNOWN(ZEND_STR_MESSAGE), true, &rv);
+	zend_string *text = strpprintf(0, "%.*s: %s: %s", (int) len, what, ZSTR_VAL(exception->ce->name),
+		Z_TYPE_P(message) == IS_STRING ? Z_STRVAL_P(message) : "");
+	php_log_err(ZSTR_VAL(text));
+	zend_string_release(text);
 }
 
 void cen_composite_add(zend_object *composite, zend_object *exception)
