@@ -22,7 +22,8 @@ build_extension() {
 # Runs tests with the runner that PHP ships: run_phpt [OPTION ...] FILE-OR-FOLDER ...
 run_phpt() {
     local runner
-    runner="$("$PHP_CONFIG" --prefix)/lib/php/$("$PHP_CONFIG" --phpapi)/build/run-tests.php"
+    # Where Debian has it, or where PHP's own `make install` puts it.
+    runner="$("$PHP_CONFIG" --extension-dir)/build/run-tests.php"
     [[ -f "$runner" ]] || runner="$("$PHP_CONFIG" --prefix)/lib/php/build/run-tests.php"
     TEST_PHP_EXECUTABLE="$PHP" NO_INTERACTION=1 "$PHP" "$runner" -q -n \
         -d "extension=$extension" "${phpt_options[@]}" "$@"

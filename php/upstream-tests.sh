@@ -34,13 +34,17 @@ failed=0
 for directory in "$@"; do
     # A copy: the runner writes its results next to the tests.
     cp -r "$checkout/tests/$directory" "$scratch/$directory"
-    cp -r "$checkout/tests/common" "$scratch/" 2>/dev/null || true
+    [[ "$directory" == common ]] || cp -r "$checkout/tests/common" "$scratch/"
     status=0
     run_phpt -d "extension=$scratch/true_async.so" "$scratch/$directory" >"$scratch/log" 2>&1 || status=$?
     passed="$(sed -n 's/^Tests passed *: *\([0-9]*\).*/\1/p' "$scratch/log")"
     total="$(sed -n 's/^Number of tests *: *\([0-9]*\).*/\1/p' "$scratch/log")"
     skipped="$(sed -n 's/^Tests skipped *: *\([0-9]*\).*/\1/p' "$scratch/log")"
     echo "$directory: ${passed:-0} passed of ${total:-0}, ${skipped:-0} skipped"
+    if [[ -z "$total" ]]; then
+        cat "$scratch/log" >&2
+        exit 1
+    fi
     if [[ "$directory" == pool ]] && ((status)); then
         sed -n '/^FAILED TEST SUMMARY/,/^=====/p' "$scratch/log"
         failed=1

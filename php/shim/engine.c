@@ -345,9 +345,15 @@ void cen_report_uncaught(zend_object *exception)
 	zend_exception_error(exception, E_ERROR);
 }
 
-void cen_warn(const char *text, size_t len)
+/* Writes an exception to PHP's error log. Unlike a warning, that runs no code of the program. */
+void cen_log_exception(zend_object *exception, const char *what, size_t len)
 {
-	php_error_docref(NULL, E_WARNING, "%.*s", (int) len, text);
+	zend_class_entry *base = instanceof_function(exception->ce, zend_ce_error) ? zend_ce_error : zend_ce_exception;
+	zval rv, *message = zend_read_property_ex(base, exception, ZSTR_KNOWN(ZEND_STR_MESSAGE), true, &rv);
+	zend_string *text = strpprintf(0, "%.*s: %s: %s", (int) len, what, ZSTR_VAL(exception->ce->name),
+		Z_TYPE_P(message) == IS_STRING ? Z_STRVAL_P(message) : "");
+	php_log_err(ZSTR_VAL(text));
+	zend_string_release(text);
 }
 
 void cen_composite_add(zend_object *composite, zend_object *exception)
@@ -511,11 +517,18 @@ zend_fiber_context *cen_current_context(void)
 	return EG(current_fiber_context);
 }
 
+/* It returned a bool before it returned a zend_result, in which 0 is a success. */
+#if PHP_VERSION_ID >= 80300
+# define INIT_CONTEXT_OK SUCCESS
+#else
+# define INIT_CONTEXT_OK true
+#endif
+
 /* NULL if there is no memory for another stack; an exception says so. */
 cen_fiber *cen_fiber_new(void)
 {
 	cen_fiber *fiber = ecalloc(1, sizeof(cen_fiber));
-	if (!zend_fiber_init_context(&fiber->context, &fiber_kind, fiber_main, EG(fiber_stack_size))) {
+	if (zend_fiber_init_context(&fiber->context, &fiber_kind, fiber_main, EG(fiber_stack_size)) != INIT_CONTEXT_OK) {
 		efree(fiber);
 		return NULL;
 	}

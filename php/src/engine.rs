@@ -166,7 +166,7 @@ unsafe extern "C" {
     fn cen_is_cancellation(exception: *mut ZendObject) -> bool;
     safe fn cen_throw_exit();
     fn cen_report_uncaught(exception: *mut ZendObject);
-    fn cen_warn(text: *const u8, len: usize);
+    fn cen_log_exception(exception: *mut ZendObject, what: *const u8, len: usize);
 
     fn cen_object_new(class: Class, data: *mut c_void) -> *mut ZendObject;
     fn cen_object_data(object: *mut ZendObject) -> *mut c_void;
@@ -367,6 +367,12 @@ impl Exception {
         unsafe { cen_report_uncaught(self.0.into_raw()) };
     }
 
+    /// Writes it to PHP's error log, after a text that says where it comes from.
+    pub(crate) fn log(&self, what: &str) {
+        // SAFETY: the object is alive, and the text is copied.
+        unsafe { cen_log_exception(self.0.as_ptr(), what.as_ptr(), what.len()) };
+    }
+
     pub(crate) fn object(&self) -> &Object {
         &self.0
     }
@@ -389,11 +395,6 @@ pub(crate) fn throw_exit() -> Status {
 
 pub(crate) fn has_exception() -> bool {
     cen_has_exception()
-}
-
-pub(crate) fn warn(text: &str) {
-    // SAFETY: the text is copied.
-    unsafe { cen_warn(text.as_ptr(), text.len()) };
 }
 
 /// Runs `f` with the exception that is being thrown set aside.

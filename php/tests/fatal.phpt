@@ -1,5 +1,7 @@
 --TEST--
 A fatal error in a coroutine ends the program; the shutdown functions may use coroutines again
+--INI--
+error_reporting=E_ALL & ~E_DEPRECATED
 --FILE--
 <?php
 use function Async\{spawn, delay, await, suspend};

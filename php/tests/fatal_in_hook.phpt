@@ -1,5 +1,7 @@
 --TEST--
 A fatal error in a hook of a pool, at once and after it suspended
+--INI--
+error_reporting=E_ALL & ~E_DEPRECATED
 --FILE--
 <?php
 use function Async\{spawn, delay};

@@ -84,8 +84,16 @@ $pool = new Pool(factory: counter(), destructor: function ($r) use (&$gone) { $g
     healthcheck: fn($r) => $r === 1 ? throw new RuntimeException('boom') : true, min: 2, max: 4, healthcheckInterval: 5);
 for ($i = 0; $i < 200 && !$gone; $i++) { delay(5); }
 check('P-049a', $gone, [1]);
+// A destructor that throws in the background: into the log, not into the program.
+ini_set('error_log', $file = tempnam(sys_get_temp_dir(), 'cenote'));
+$noisy = new Pool(factory: counter(), destructor: fn($r) => $r === 1 && throw new DomainException('in the background'),
+    healthcheck: fn($r) => $r !== 1, min: 1, healthcheckInterval: 5);
+for ($i = 0; $i < 200 && !str_contains($logged = file_get_contents($file), 'background'); $i++) { delay(5); }
+check('the log', str_contains($logged, 'a hook of an Async\Pool threw in the background: DomainException: in the background'));
+unlink($file);
+$noisy->close();
 check('P-049b', outcome(fn() => $pool->close()), null);
 done();
 ?>
 --EXPECT--
-16 checks
+17 checks

@@ -108,7 +108,8 @@ impl PhpPool {
         self.refusal.borrow_mut().take()
     }
 
-    /// Keeps what a destructor threw for the call that waits for it; if none does, PHP shows a warning.
+    /// Keeps what a destructor threw for the call that waits for it; if none does,
+    /// it goes to the error log.
     pub(crate) fn note_destroy_error(&self, exception: &Exception, is_waited_for: bool) {
         if is_waited_for {
             let first = self.destroy_error.borrow().is_none();
@@ -116,10 +117,7 @@ impl PhpPool {
                 *self.destroy_error.borrow_mut() = Some(exception.clone());
             }
         } else {
-            engine::warn(
-                "a destructor or the strategy of an Async\\Pool threw an exception in the background; \
-                 catch it there",
-            );
+            exception.log("a hook of an Async\\Pool threw in the background");
         }
     }
 
