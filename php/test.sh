@@ -36,6 +36,15 @@ php_with "$php_folder/examples/shop.php" >"$scratch/out"
 grep -q "20 answers over 4 connections" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
 grep -q "faster than one after the other" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
 
+echo "-- random operations"
+for seed in $(seq "${FUZZ_SEEDS:-60}"); do
+    status=0
+    timeout 60 "$PHP" -n -d memory_limit=32M -d "extension=$extension" "$php_folder/fuzz.php" "$seed" >"$scratch/out" 2>&1 || status=$?
+    # 255 is an uncaught exception or a fatal error, which some seeds end with.
+    ((status == 0 || status == 255)) || { tail -3 "$scratch/out"; fail "seed $seed ends with status $status"; }
+    ! grep -q "cenote failed unexpectedly" "$scratch/out" || { cat "$scratch/out"; fail "seed $seed"; }
+done
+
 echo "-- a PHP that has Async\\Pool itself"
 cat >"$scratch/other.c" <<'C'
 #include "php.h"
