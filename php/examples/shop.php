@@ -66,7 +66,7 @@ echo $took < 400 ? "faster than one after the other\n" : "SLOW\n";
 with_connection($pool, function (Connection $connection) { $connection->broken = true; });
 printf("%d connections are left\n", $pool->count());
 
-// Whoever waits longer than its time gets a TimeoutException; the pool is fine.
+// An acquire that exceeds its time-out throws a TimeoutException; the pool stays usable.
 $held = array_map(fn() => $pool->acquire(), range(1, 4));
 try {
     $pool->acquire(timeout: 10);

@@ -86,7 +86,7 @@ async fn cache_of_the_guide_stays_fresh_over_a_loss() {
             .await
             .unwrap();
         is(&[(2, "two")]).await;
-        // Nobody is told of this change, but there is a Gap after it.
+        // No notification of this change arrives, but a Gap follows it.
         db.exec("INSERT INTO product VALUES (3, 'three')", ())
             .await
             .unwrap();
