@@ -5,10 +5,13 @@
 use std::time::Duration;
 
 use cenote::Db;
+use cenote::pool::AcquireOptions;
 use cenote_dashboard::{Body, Dashboard};
 use cenote_testkit::Fake;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use lines::LINES;
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 /// Everything that can be asked for.
@@ -190,6 +193,57 @@ async fn history_keeps_fifteen_minutes() {
     let mut body = get(&page, "/?events").await.into_body();
     let event = data(&next(&mut body).await.unwrap());
     assert_eq!(event["seconds"].as_array().unwrap().len(), 900);
+}
+
+/// Every sample sees 500 lines and 500 statements that no other sample has seen.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_lines_and_statements_stay_bounded() {
+    let fake = Fake::new();
+    let db = fake.builder().max(1000).open().await.unwrap();
+    let page = Dashboard::with_statement_texts(&db);
+    let mut body = get(&page, "/?events").await.into_body();
+    next(&mut body).await.unwrap();
+    for lines in LINES.chunks(500) {
+        let (mut leases, mut statements) = (Vec::new(), JoinSet::new());
+        for line in lines {
+            let here = AcquireOptions::new().call_site(line);
+            leases.push(db.pool().unwrap().acquire_with(here).await.unwrap());
+            let sql = format!("SELECT a FROM table_{}_<b>", line.line());
+            fake.hold(&sql);
+            let db = db.clone();
+            statements.spawn(async move { db.query(&sql, ()).await.map(drop) });
+        }
+        while fake.held().len() < lines.len() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let incident = page.incident();
+        let first = format!("lines.rs:{}:", lines[0].line());
+        assert!(incident.contains(&first), "{first} in {incident}");
+        assert!(incident.lines().count() < 100, "{incident}");
+        fake.release();
+        while let Some(statement) = statements.join_next().await {
+            statement.unwrap().unwrap();
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let event = next(&mut body).await.unwrap();
+    assert!(event.len() < 32 * 1024, "{} bytes", event.len());
+    let event = data(&event);
+    let sampled = |list: &str, others: &str| {
+        let list = event[list].as_array().unwrap();
+        assert_eq!(list.len(), 10);
+        let shown: u64 = list.iter().map(|it| it["ms"].as_u64().unwrap()).sum();
+        shown + event[others].as_u64().unwrap()
+    };
+    // Nothing is lost: what is not shown is added up.
+    let each = 10_000 * 100;
+    assert_eq!(
+        sampled("lines", "otherLines"),
+        2 * each,
+        "leases and connections"
+    );
+    assert_eq!(sampled("statements", "otherStatements"), each);
 }
 
 #[tokio::test(start_paused = true)]
