@@ -70,6 +70,32 @@ impl OrmDb {
         &self.db
     }
 
+    /// Asks the database for an answer, as `DatabaseConnection::ping` does.
+    ///
+    /// # Cancel safety
+    ///
+    /// As a call of [`Db`].
+    ///
+    /// # Errors
+    ///
+    /// No connection answered.
+    pub async fn ping(&self) -> Result<(), DbErr> {
+        self.db.ping().await.map_err(db_err)
+    }
+
+    /// Closes the handle and all its clones, as `DatabaseConnection::close` does: see [`Db::close`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Db::close`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::close`].
+    pub async fn close(self) -> Result<(), DbErr> {
+        self.db.close().await.map_err(db_err)
+    }
+
     pub(crate) fn reader(&self) -> RowReader {
         self.reader
     }
