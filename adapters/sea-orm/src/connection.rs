@@ -14,6 +14,7 @@ use sea_orm::{
 };
 
 use crate::bind::params;
+use crate::casts::with_casts;
 use crate::error::{db_err, refused};
 use crate::rows::{RowReader, RowTypes};
 use crate::transaction::{self, OrmTransaction};
@@ -164,8 +165,12 @@ impl Calls<'_> {
         let values = statement
             .values
             .unwrap_or_else(|| sea_orm::Values(Vec::new()));
+        let sql = match self.reader.backend {
+            DbBackend::Postgres => with_casts(statement.sql, &values.0),
+            _ => statement.sql,
+        };
         let params = params(values).map_err(db_err)?;
-        Ok((statement.sql, params))
+        Ok((sql, params))
     }
 }
 

@@ -133,7 +133,9 @@ impl Shown {
 
     fn is(&self, expected: &[(&str, &str)]) -> bool {
         let value = |name: &str| self.attributes.get(name).map(String::as_str);
-        expected.iter().all(|&(name, wanted)| value(name) == Some(wanted))
+        expected
+            .iter()
+            .all(|&(name, wanted)| value(name) == Some(wanted))
     }
 }
 
@@ -171,7 +173,12 @@ fn console_shows_the_pool_with_its_line_and_name() {
         assert_eq!(kind, Some(Kind::Other("Pool".to_owned())));
         let location = resource.location.as_ref().expect("a location");
         assert_eq!(location.line, Some(line));
-        assert!(location.file.as_deref().is_some_and(|file| file.ends_with("console.rs")));
+        assert!(
+            location
+                .file
+                .as_deref()
+                .is_some_and(|file| file.ends_with("console.rs"))
+        );
         assert!(!resource.is_internal);
         assert!(pools[0].is(&[("name", "orders"), ("max", "10"), ("breaker", "closed")]));
     });
@@ -216,7 +223,12 @@ fn console_shows_every_number_of_the_status() {
             // A waiter that leaves is no event of the pool, and still a change.
             let all = (lease, pool.acquire().await);
             let mut waiter = Box::pin(pool.acquire());
-            assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(waiter.as_mut().poll(cx).is_pending())).await);
+            assert!(
+                std::future::poll_fn(|cx| std::task::Poll::Ready(
+                    waiter.as_mut().poll(cx).is_pending()
+                ))
+                .await
+            );
             console.read_until(|pools| pools[0].is(&[("waiting", "1")]));
             drop(waiter);
             console.read_until(|pools| pools[0].is(&[("waiting", "0"), ("active", "2")]));
