@@ -132,11 +132,11 @@ async fn flood(State(program): State<Program>, asked: Asked) {
     }
 }
 
-/// Holds connections at 10,000 lines and runs 10,000 statements on others, 500 at a time, until the page has seen some of
-/// each.
-async fn crowd(State(program): State<Program>) {
+/// Holds connections at 500 lines and runs 500 statements on others until the page has seen some of each, so many times: 20
+/// times for 10,000.
+async fn crowd(State(program): State<Program>, asked: Asked) {
     let (fake, db, page) = program.crowd;
-    for lines in LINES.chunks(500) {
+    for lines in LINES.chunks(500).take(number(&asked) as usize) {
         let (mut leases, mut statements) = (Vec::new(), JoinSet::new());
         for line in lines {
             let here = AcquireOptions::new().call_site(line);
