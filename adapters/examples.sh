@@ -2,7 +2,7 @@
 #
 # Runs the examples of the adapters against real servers:
 #
-#     ci/postgres.sh run -- adapters/examples.sh REDIS_URL
+#     ci/postgres.sh run -- ci/rabbitmq.sh run -- adapters/examples.sh REDIS_URL
 #
 # Each example verifies its own results and fails otherwise.
 
@@ -11,6 +11,7 @@ here="$(dirname "${BASH_SOURCE[0]}")"
 
 redis="${1:?the argument is the address of a Redis}"
 : "${CENOTE_TEST_POSTGRES_PORT:?run this inside ci/postgres.sh run}"
+: "${CENOTE_TEST_AMQP:?run this inside ci/rabbitmq.sh run}"
 postgres="postgres://cenote:cenote-secret@127.0.0.1:$CENOTE_TEST_POSTGRES_PORT/cenote"
 
 cargo build --quiet --locked --manifest-path "$here/Cargo.toml" --workspace --examples
@@ -22,6 +23,7 @@ run() {
 }
 
 run bb8_postgres "$postgres"
+run deadpool_lapin "$CENOTE_TEST_AMQP"
 run deadpool_redis "$redis"
 run diesel_async "$postgres"
 run r2d2_postgres "$postgres"

@@ -38,7 +38,7 @@ readonly parts=(
     "core    format, clippy, tests, documentation, public interface, instructions of a checkout"
     "matrix  other configurations: without features, each driver alone, the oldest Rust"
     "loom    models of the pool's core in every order of its steps"
-    "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, their example"
+    "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, a pool in tokio-console"
     "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
     "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
@@ -86,6 +86,8 @@ part_metrics() {
         cargo clippy --manifest-path otel/Cargo.toml --locked --all-targets -- -D warnings
     step "tests of cenote-otel" env CARGO_TARGET_DIR="$target" CENOTE_NEED_PROMTOOL=1 \
         cargo test --manifest-path otel/Cargo.toml --locked
+    step "format of the test with tokio-console" cargo fmt --manifest-path otel/console/Cargo.toml --check
+    step "a pool in tokio-console" check_console
 }
 
 part_page() {
@@ -104,6 +106,7 @@ part_page() {
 
 part_adapters() {
     need_servers
+    need /usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server epmd=erlang-base
     local manifest=adapters/Cargo.toml
     step "format of the adapters" cargo fmt --manifest-path "$manifest" --all --check
     step "dependencies that the adapters must not add" check_core_dependencies
@@ -113,7 +116,7 @@ part_adapters() {
     step "tests of the adapters" ci/postgres.sh run -- ci/mariadb.sh run -- env CARGO_TARGET_DIR="$target" \
         cargo test --manifest-path "$manifest" --locked --workspace
     start_redis
-    step "examples of the adapters" ci/postgres.sh run -- env CARGO_TARGET_DIR="$target" \
+    step "examples of the adapters" ci/postgres.sh run -- ci/rabbitmq.sh run -- env CARGO_TARGET_DIR="$target" \
         adapters/examples.sh "redis://127.0.0.1:$redis_port"
 }
 
@@ -390,6 +393,16 @@ check_test_names() {
 
 check_docs() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+}
+
+# A target directory of its own, because the flag rebuilds every dependency.
+check_console() {
+    local command
+    for command in "clippy --all-targets" test; do
+        # The flag that programs for tokio-console are built with. Not quoted: a command has words.
+        RUSTFLAGS="--cfg tokio_unstable -D warnings" CARGO_TARGET_DIR="$target/tokio-console" \
+            cargo $command --locked --manifest-path otel/console/Cargo.toml || return 1
+    done
 }
 
 check_loom() {

@@ -1,5 +1,7 @@
 //! Looks at a handle ten times a second, and keeps what it sees.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -179,6 +181,7 @@ fn totals(db: &Db) -> Totals {
 /// Returns the holders by line and pin, those with the oldest first.
 fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
     let mut groups: Vec<HolderGroup> = Vec::new();
+    let mut known = HashMap::new();
     // Holders come longest first, so that the first of a group is its oldest.
     for holder in holders {
         let statement = holder.statement.as_ref();
@@ -190,27 +193,28 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
             Some(PinReason::Explicit) if begins => Some(PinReason::Transaction),
             pin => pin,
         };
-        let known = groups
-            .iter_mut()
-            .find(|group| group.line == line && group.pin == pin);
-        match known {
-            Some(group) => {
+        match known.entry((line.clone(), pin)) {
+            Entry::Occupied(known) => {
+                let group: &mut HolderGroup = &mut groups[*known.get()];
                 group.count += 1;
                 group.stuck += usize::from(is_stuck);
             }
-            None => groups.push(HolderGroup {
-                line,
-                pin,
-                count: 1,
-                oldest: holder.held_for,
-                stuck: usize::from(is_stuck),
-                statement: statement.map(|it| GroupStatement {
-                    summary: it.summary.to_string(),
-                    text: it.text.to_string(),
-                    running: it.running,
-                    age: it.age,
-                }),
-            }),
+            Entry::Vacant(new) => {
+                new.insert(groups.len());
+                groups.push(HolderGroup {
+                    line,
+                    pin,
+                    count: 1,
+                    oldest: holder.held_for,
+                    stuck: usize::from(is_stuck),
+                    statement: statement.map(|it| GroupStatement {
+                        summary: it.summary.to_string(),
+                        text: it.text.to_string(),
+                        running: it.running,
+                        age: it.age,
+                    }),
+                });
+            }
         }
     }
     groups

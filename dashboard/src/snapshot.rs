@@ -87,8 +87,7 @@ fn write_now(recorder: &Recorder, picture: &Picture, seen: &Seen, o: &mut Object
             }
         });
     });
-    let more = groups.iter().skip(MOST_GROUPS).map(|group| group.count);
-    o.whole("moreHolders", whole(more.sum()));
+    o.whole("moreHolders", more(groups.iter().map(|group| group.count)));
     let groups = &picture.queue;
     o.list("queue", groups.iter().take(MOST_GROUPS), |out, group| {
         object(out, |o| {
@@ -98,8 +97,7 @@ fn write_now(recorder: &Recorder, picture: &Picture, seen: &Seen, o: &mut Object
             o.whole("oldest", millis(group.oldest));
         });
     });
-    let more = groups.iter().skip(MOST_GROUPS).map(|group| group.count);
-    o.whole("moreQueued", whole(more.sum()));
+    o.whole("moreQueued", more(groups.iter().map(|group| group.count)));
 }
 
 fn write_past(recorder: &Recorder, history: &History, picture: &Picture, o: &mut Object<'_>) {
@@ -237,7 +235,7 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
         "Held ({})",
         count(seen.status.active, "connection")
     ));
-    for group in &picture.holders {
+    for group in picture.holders.iter().take(MOST_GROUPS) {
         let pin = group
             .pin
             .map_or("one call".to_owned(), |pin| pin.to_string());
@@ -257,8 +255,11 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
             statement.unwrap_or_default()
         ));
     }
+    if let more @ 1.. = more(picture.holders.iter().map(|group| group.count)) {
+        put(format!("  and {} at other lines", thousands(more)));
+    }
     put(format!("Waiting ({})", count(seen.status.waiting, "call")));
-    for group in &picture.queue {
+    for group in picture.queue.iter().take(MOST_GROUPS) {
         put(format!(
             "  {} × {}: {}, oldest {}",
             group.count,
@@ -266,6 +267,9 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
             group.reason,
             duration(group.oldest)
         ));
+    }
+    if let more @ 1.. = more(picture.queue.iter().map(|group| group.count)) {
+        put(format!("  and {} at other lines", thousands(more)));
     }
     recorder.look(|history, _| {
         put("Held time by line, 15 minutes, sampled".to_owned());
@@ -301,6 +305,11 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
         put(format!("  {ago} ago: {}{times}", event.text));
     }
     text
+}
+
+/// Returns how many members the groups have that are not shown.
+fn more(counts: impl Iterator<Item = usize>) -> u64 {
+    whole(counts.skip(MOST_GROUPS).sum())
 }
 
 fn summary_or_other(summary: &str) -> &str {

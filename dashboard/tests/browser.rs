@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,10 +16,13 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use cenote::Db;
-use cenote::pool::ConsecutiveFailures;
+use cenote::pool::{AcquireOptions, ConsecutiveFailures};
 use cenote_dashboard::Dashboard;
+use cenote_testkit::Fake;
+use lines::LINES;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 /// What the test can do to the program.
 #[derive(Clone)]
@@ -27,6 +31,7 @@ struct Program {
     broken: Db,
     dashboard: Dashboard,
     texts: Dashboard,
+    crowd: (Fake, Db, Dashboard),
     /// Held transactions wait for a permit.
     hold: Arc<Semaphore>,
 }
@@ -127,6 +132,32 @@ async fn flood(State(program): State<Program>, asked: Asked) {
     }
 }
 
+/// Holds connections at 500 lines and runs 500 statements on others until the page has seen some of each, so many times: 20
+/// times for 10,000.
+async fn crowd(State(program): State<Program>, asked: Asked) {
+    let (fake, db, page) = program.crowd;
+    for lines in LINES.chunks(500).take(number(&asked) as usize) {
+        let (mut leases, mut statements) = (Vec::new(), JoinSet::new());
+        for line in lines {
+            let here = AcquireOptions::new().call_site(line);
+            leases.push(db.pool().unwrap().acquire_with(here).await.unwrap());
+            let sql = format!("SELECT a FROM table_{}_<b>", line.line());
+            fake.hold(&sql);
+            let db = db.clone();
+            statements.spawn(async move { db.query(&sql, ()).await.map(drop) });
+        }
+        let seen = |incident: String| {
+            let shown = |line: &&Location| incident.contains(&format!("lines.rs:{}:", line.line()));
+            lines.iter().any(shown)
+        };
+        while fake.held().len() < lines.len() || !seen(page.incident()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        fake.release();
+        statements.join_all().await;
+    }
+}
+
 /// 1,000 checkouts a second, for this many seconds.
 async fn load(State(program): State<Program>, asked: Asked) {
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
@@ -180,11 +211,15 @@ async fn program(folder: &Path) -> (Program, Router) {
         .open()
         .await
         .unwrap();
+    let fake = Fake::new();
+    let many = fake.builder().name("crowd").max(1000).open().await.unwrap();
+    let crowded = Dashboard::with_statement_texts(&many);
     let program = Program {
         dashboard: Dashboard::new(&db),
         texts: Dashboard::with_statement_texts(&db),
         db: db.clone(),
         broken: broken.clone(),
+        crowd: (fake, many, crowded.clone()),
         hold: Arc::new(Semaphore::new(0)),
     };
     let router = Router::new()
@@ -195,11 +230,13 @@ async fn program(folder: &Path) -> (Program, Router) {
         .route("/do/fail", get(fail))
         .route("/do/hostile", get(hostile))
         .route("/do/flood", get(flood))
+        .route("/do/crowd", get(crowd))
         .route("/do/load", get(load))
         .route("/do/close", get(close))
         .route("/do/figures", get(figures))
         .nest_service("/main", program.dashboard.clone())
         .nest_service("/texts", program.texts.clone())
+        .nest_service("/crowd", crowded)
         .nest_service("/broken", Dashboard::new(&broken))
         .with_state(program.clone());
     (program, router)

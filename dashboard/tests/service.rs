@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::panic::Location;
 use std::time::Duration;
 
 use cenote::Db;
+use cenote::pool::AcquireOptions;
 use cenote_dashboard::{Body, Dashboard};
 use cenote_testkit::Fake;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use lines::LINES;
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 /// Everything that can be asked for.
@@ -190,6 +194,59 @@ async fn history_keeps_fifteen_minutes() {
     let mut body = get(&page, "/?events").await.into_body();
     let event = data(&next(&mut body).await.unwrap());
     assert_eq!(event["seconds"].as_array().unwrap().len(), 900);
+}
+
+/// Every second sample sees 500 lines and 500 statements that no sample has seen before.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_lines_and_statements_stay_bounded() {
+    let fake = Fake::new();
+    let db = fake.builder().max(1000).open().await.unwrap();
+    let page = Dashboard::with_statement_texts(&db);
+    let mut body = get(&page, "/?events").await.into_body();
+    next(&mut body).await.unwrap();
+    // Between two samples.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for lines in LINES.chunks(500) {
+        let (mut leases, mut statements) = (Vec::new(), JoinSet::new());
+        for line in lines {
+            let here = AcquireOptions::new().call_site(line);
+            leases.push(db.pool().unwrap().acquire_with(here).await.unwrap());
+            let sql = format!("SELECT a FROM table_{}_<b>", line.line());
+            fake.hold(&sql);
+            let db = db.clone();
+            statements.spawn(async move { db.query(&sql, ()).await.map(drop) });
+        }
+        while fake.held().len() < lines.len() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let incident = page.incident();
+        let shown = |line: &&Location| incident.contains(&format!("lines.rs:{}:", line.line()));
+        assert!(lines.iter().any(shown), "{incident}");
+        assert!(incident.lines().count() < 100, "{incident}");
+        fake.release();
+        while let Some(statement) = statements.join_next().await {
+            statement.unwrap().unwrap();
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let event = next(&mut body).await.unwrap();
+    assert!(event.len() < 32 * 1024, "{} bytes", event.len());
+    let event = data(&event);
+    let sampled = |list: &str, others: &str| {
+        let list = event[list].as_array().unwrap();
+        assert_eq!(list.len(), 10);
+        let shown: u64 = list.iter().map(|it| it["ms"].as_u64().unwrap()).sum();
+        shown + event[others].as_u64().unwrap()
+    };
+    // Nothing is lost: what is not shown is added up.
+    let each = 10_000 * 200;
+    assert_eq!(
+        sampled("lines", "otherLines"),
+        2 * each,
+        "leases and connections"
+    );
+    assert_eq!(sampled("statements", "otherStatements"), each);
 }
 
 #[tokio::test(start_paused = true)]

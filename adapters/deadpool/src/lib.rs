@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::time::Instant;
 
 use cenote_pool::{Info, Manager};
 use deadpool::managed::{self, Metrics, RecycleError};
@@ -121,16 +120,11 @@ impl<M: managed::Manager + fmt::Debug, E> fmt::Debug for FromDeadpool<M, E> {
 fn metrics(info: Info<'_>) -> Metrics {
     let uses = usize::try_from(info.uses()).unwrap_or(usize::MAX);
     let recycle_count = uses.saturating_sub(1);
-    let created = info.created();
     Metrics {
-        created,
-        recycled: (recycle_count > 0).then(|| last_use(info, created)),
+        created: info.created(),
+        recycled: (recycle_count > 0).then(|| info.last_used()),
         recycle_count,
     }
-}
-
-fn last_use(info: Info<'_>, created: Instant) -> Instant {
-    created + info.age().saturating_sub(info.unused_for())
 }
 
 /// An error of a deadpool manager.

@@ -14,6 +14,7 @@ use sea_orm::{
 };
 
 use crate::bind::params;
+use crate::casts::with_casts;
 use crate::error::{db_err, refused};
 use crate::rows::{RowReader, RowTypes};
 use crate::transaction::{self, OrmTransaction};
@@ -68,6 +69,32 @@ impl OrmDb {
     /// Returns the wrapped handle.
     pub fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// Asks the database for an answer, as `DatabaseConnection::ping` does.
+    ///
+    /// # Cancel safety
+    ///
+    /// As a call of [`Db`].
+    ///
+    /// # Errors
+    ///
+    /// No connection answered.
+    pub async fn ping(&self) -> Result<(), DbErr> {
+        self.db.ping().await.map_err(db_err)
+    }
+
+    /// Closes the handle and all its clones, as `DatabaseConnection::close` does: see [`Db::close`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Db::close`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::close`].
+    pub async fn close(self) -> Result<(), DbErr> {
+        self.db.close().await.map_err(db_err)
     }
 
     pub(crate) fn reader(&self) -> RowReader {
@@ -138,8 +165,12 @@ impl Calls<'_> {
         let values = statement
             .values
             .unwrap_or_else(|| sea_orm::Values(Vec::new()));
+        let sql = match self.reader.backend {
+            DbBackend::Postgres => with_casts(statement.sql, &values.0),
+            _ => statement.sql,
+        };
         let params = params(values).map_err(db_err)?;
-        Ok((statement.sql, params))
+        Ok((sql, params))
     }
 }
 

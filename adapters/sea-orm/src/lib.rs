@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod bind;
+mod casts;
 mod connection;
 mod error;
 mod proxy;

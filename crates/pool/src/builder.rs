@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +28,11 @@ pub struct Builder<M: Manager> {
     config: Config,
     runtime: Option<Arc<dyn Runtime>>,
     strategy: Option<Arc<dyn Strategy>>,
+    call_site: &'static Location<'static>,
 }
 
 impl<M: Manager> Builder<M> {
+    #[track_caller]
     pub(crate) fn new(manager: M) -> Self {
         Builder {
             manager,
@@ -37,6 +40,7 @@ impl<M: Manager> Builder<M> {
             config: Config::default(),
             runtime: None,
             strategy: None,
+            call_site: Location::caller(),
         }
     }
 
@@ -49,9 +53,16 @@ impl<M: Manager> Builder<M> {
     pub fn build(self) -> Result<Pool<M>, ConfigError> {
         self.config.validate()?;
         let runtime = self.runtime.unwrap_or_else(default_runtime);
-        let core = Core::new(self.manager, self.hooks, self.config, runtime);
+        let core = Core::new(
+            self.manager,
+            self.hooks,
+            self.config,
+            runtime,
+            self.call_site,
+        );
         let core = Arc::new(core);
         fork::register(&core);
+        core.update_console();
         if self.strategy.is_some() {
             core.set_strategy(self.strategy);
         }
@@ -84,6 +95,17 @@ impl<M: Manager> Builder<M> {
     /// Sets a name for messages and metrics. Default: none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = Some(name.into());
+        self
+    }
+
+    /// Sets the source line that tokio-console shows as the pool's. Default: the line that called
+    /// [`Pool::builder`] or [`Pool::from_fn`]. For libraries that want their users' lines shown.
+    ///
+    /// The console shows the pool, with its [`Status`](crate::Status), in programs that are built with
+    /// `--cfg tokio_unstable`, as for Tokio's own resources, and that install its subscriber before they build the pool.
+    /// Every acquire and release of such a pool takes the pool's lock.
+    pub fn call_site(mut self, call_site: &'static Location<'static>) -> Self {
+        self.call_site = call_site;
         self
     }
 

@@ -70,6 +70,15 @@ impl<'a> Info<'a> {
         let since = self.usage.since.load(Ordering::Relaxed);
         Duration::from_nanos(self.origin.runtime.coarse_now().saturating_sub(since))
     }
+
+    /// Returns when the last lease of the resource began, or its creation if there was none, exact to a few
+    /// milliseconds. Reads no clock.
+    pub fn last_used(self) -> Instant {
+        // Relaxed: as above.
+        let since = self.usage.since.load(Ordering::Relaxed);
+        let later = since.saturating_sub(self.origin.created_coarse);
+        self.origin.created + Duration::from_nanos(later)
+    }
 }
 
 impl fmt::Debug for Info<'_> {
@@ -87,6 +96,8 @@ impl fmt::Debug for Info<'_> {
 pub(crate) struct Origin {
     pub(crate) id: ResourceId,
     created: Instant,
+    /// About the same moment by the coarse clock, in nanoseconds.
+    created_coarse: u64,
     /// Leases of the slot before this resource.
     leases_before: u64,
     runtime: Arc<dyn Runtime>,
@@ -98,6 +109,7 @@ impl Origin {
         Origin {
             id: meta.id,
             created: meta.seen.1,
+            created_coarse: runtime.coarse_now(),
             leases_before: slot.uses(),
             runtime: Arc::clone(runtime),
         }

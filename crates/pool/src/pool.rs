@@ -67,6 +67,7 @@ where
 {
     /// Returns a builder for a pool that creates its resources with this closure. All other hooks are
     /// closures on the [`Builder`].
+    #[track_caller]
     pub fn from_fn<F, Fut>(create: F) -> Builder<FnManager<R, E>>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -78,6 +79,7 @@ where
 
 impl<M: Manager> Pool<M> {
     /// Returns a builder for a pool with this [`Manager`].
+    #[track_caller]
     pub fn builder(manager: M) -> Builder<M> {
         Builder::new(manager)
     }

@@ -170,6 +170,23 @@ test("10,000 different statements leave page and program as they were", async ()
   await done();
 });
 
+test("10,000 lines and 10,000 statements leave page and program as they were", async () => {
+  await ask("crowd?n=1"); // makes the connections
+  const { page, done } = await openPage("crowd");
+  const [, , before] = await figures();
+  await ask("crowd?n=20");
+  await page.waitForFunction(() => /all others/.test(document.getElementById("lines").textContent));
+  const [, , after] = await figures();
+  assert.ok(after - before < 16 * 1024, `${before} KiB, then ${after} KiB`);
+  for (const list of ["lines", "statements", "holders"]) {
+    const shown = await page.locator(`#${list} li, #${list} tbody tr`).count();
+    assert.ok(shown > 9 && shown <= 13, `${shown} in ${list}`);
+  }
+  assert.ok((await page.locator("*").count()) < 900);
+  assert.equal(await page.locator("#lines b, #statements b, #holders b").count(), 0);
+  await done();
+});
+
 test("viewers that never read do not disturb the others", async () => {
   const { host } = new URL(BASE);
   const [name, port] = host.split(":");

@@ -161,3 +161,22 @@ async fn timestamps_are_utc_if_asked_for() {
     let moment: sea_orm::prelude::DateTimeUtc = row.try_get("", "t").expect("UTC");
     assert_eq!(moment.timestamp(), 0);
 }
+
+/// PostgreSQL takes a parameter for text where the statement does not determine its type.
+#[tokio::test]
+async fn bare_parameters_have_the_type_of_their_value() {
+    let orm = crate::support::postgres().await;
+    let sql = "SELECT $1 AS flag, $2 AS number, $3 AS word, '$1' AS literal, $1 AND $2 > 0 AS both";
+    let values: [sea_orm::Value; 3] = [false.into(), 7_i32.into(), "seven".into()];
+    let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
+    let row = orm
+        .query_one_raw(statement)
+        .await
+        .expect("a query")
+        .expect("a row");
+    assert_eq!(row.try_get::<bool>("", "flag"), Ok(false));
+    assert_eq!(row.try_get::<i32>("", "number"), Ok(7));
+    assert_eq!(row.try_get::<String>("", "word"), Ok("seven".to_owned()));
+    assert_eq!(row.try_get::<String>("", "literal"), Ok("$1".to_owned()));
+    assert_eq!(row.try_get::<bool>("", "both"), Ok(false));
+}

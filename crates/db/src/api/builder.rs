@@ -1,6 +1,7 @@
 //! The builder: every setting of a handle, and opening it.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -54,15 +55,18 @@ pub struct Builder {
     runtime: Option<Arc<dyn Runtime>>,
     span_text: bool,
     breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
+    call_site: &'static Location<'static>,
 }
 
 type PoolBuilder = cenote_pool::Builder<ConnectionManager>;
 
 impl Builder {
+    #[track_caller]
     pub(crate) fn new(dsn: &str) -> Self {
         Builder::from_config(DbConfig::new(dsn))
     }
 
+    #[track_caller]
     pub(crate) fn with_driver(driver: Arc<dyn Driver>, dsn: &str) -> Self {
         let mut builder = Builder::new(dsn);
         builder.driver = Some(driver);
@@ -70,6 +74,7 @@ impl Builder {
     }
 
     /// Starts with a configuration from a file or the environment.
+    #[track_caller]
     pub fn from_config(config: DbConfig) -> Self {
         Builder {
             config,
@@ -79,6 +84,7 @@ impl Builder {
             runtime: None,
             span_text: false,
             breaker: None,
+            call_site: Location::caller(),
         }
     }
 
@@ -392,7 +398,7 @@ impl Builder {
             defaults: Defaults::default(),
             last_loss: AtomicU64::new(0),
         };
-        let mut pool = pool_builder(connections, &config, runtime);
+        let mut pool = pool_builder(connections, &config, runtime).call_site(self.call_site);
         if let Some(breaker) = self.breaker {
             pool = breaker(pool);
         }

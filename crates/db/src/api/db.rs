@@ -86,16 +86,19 @@ impl Db {
     /// # Errors
     ///
     /// As [`Builder::open`].
-    pub async fn open(dsn: &str) -> Result<Db> {
-        Db::builder(dsn).open().await
+    #[track_caller]
+    pub fn open(dsn: &str) -> impl Future<Output = Result<Db>> + Send + use<> {
+        Db::builder(dsn).open()
     }
 
     /// Returns a builder for the database of a DSN, in PDO's style (`sqlite:/path/shop.db`) or as a URL.
+    #[track_caller]
     pub fn builder(dsn: &str) -> Builder {
         Builder::new(dsn)
     }
 
     /// Returns a builder that uses this driver: one of your own, or a configured one of this crate.
+    #[track_caller]
     pub fn builder_with(driver: impl Driver, dsn: &str) -> Builder {
         Builder::with_driver(Arc::new(driver), dsn)
     }
@@ -110,8 +113,10 @@ impl Db {
     /// # Errors
     ///
     /// A variable is missing or cannot be read; otherwise as [`Builder::open`].
-    pub async fn from_env() -> Result<Db> {
-        Builder::from_config(DbConfig::from_env()?).open().await
+    #[track_caller]
+    pub fn from_env() -> impl Future<Output = Result<Db>> + Send {
+        let builder = DbConfig::from_env().map(Builder::from_config);
+        async move { builder?.open().await }
     }
 
     #[cfg(feature = "check")]

@@ -51,6 +51,10 @@ impl<'a> Call<'a> {
                 }
             };
             handle.check_idle_if_due(&mut lease);
+            if !lease.is_numbered() {
+                let number = Lease::id(&lease);
+                lease.set_number(number);
+            }
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             op.set_unpinned(true);
             // A cancel from here on gives the connection back; the pool settles its unanswered call.

@@ -88,6 +88,7 @@ impl Wait {
                 caller,
                 waited,
             });
+            core.update_console();
         }
         let slow = core.config.slow_acquire_warning;
         if slow.is_some_and(|slow| waited >= slow) {

@@ -10,6 +10,7 @@ pub(crate) mod waiters;
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -27,6 +28,7 @@ use crate::hooks::Hooks;
 use crate::info::{Info, Origin};
 use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
+use crate::observe::console::Console;
 use crate::observe::events::{DestroyReason, Event, Hook, Listeners, Source};
 use crate::observe::histogram::Histograms;
 use crate::observe::log;
@@ -103,6 +105,8 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) wakeup: Arc<Wakeup>,
     /// Enforces deadlines while nobody drives the runtime.
     pub(crate) alarm: Alarm,
+    /// Shows the pool in tokio-console.
+    console: Option<Console>,
 }
 
 /// Wakes a waker, which is its executor's code, and contains its panic, so that the other wakers and
@@ -138,11 +142,14 @@ impl<M: Manager> Core<M> {
         hooks: Hooks<M>,
         config: Config,
         runtime: Arc<dyn Runtime>,
+        place: &'static Location<'static>,
     ) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         // Relaxed: only has to be unique.
         let id = PoolId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let state = State::new(&config);
+        let console = Console::new(config.name.as_deref(), place);
+        let mut state = State::new(&config);
+        state.observed = console.is_some();
         Core {
             id,
             slots: Slots::new(),
@@ -160,6 +167,7 @@ impl<M: Manager> Core<M> {
             listeners: Listeners::default(),
             wakeup: Arc::default(),
             alarm: Alarm::default(),
+            console,
         }
     }
 
@@ -180,7 +188,16 @@ impl<M: Manager> Core<M> {
         self.publish_signals(&mut guard);
         drop(guard);
         self.run_deferred(&mut deferred);
+        self.update_console();
         result
+    }
+
+    /// Shows the current status in tokio-console, if the pool is shown there.
+    #[inline]
+    pub(crate) fn update_console(&self) {
+        if let Some(console) = &self.console {
+            console.update(|| self.state().status(&self.slots));
+        }
     }
 
     /// Locks the state, to read it or to change what nobody waits for.
@@ -372,7 +389,7 @@ impl<M: Manager> Core<M> {
     /// Notes whether anybody listens to events.
     pub(crate) fn note_listeners(&self) {
         let mut state = self.state();
-        state.observed = self.listeners.any_wants_all();
+        state.observed = self.listeners.any_wants_all() || self.console.is_some();
         state.heard = !self.listeners.is_empty();
         state.update_watch_flags(&self.slots);
         self.publish_signals(&mut state);

@@ -1,5 +1,6 @@
 //! What users can see: events, status, histograms, and the log.
 
+pub(crate) mod console;
 pub(crate) mod events;
 pub(crate) mod histogram;
 pub(crate) mod log;

@@ -179,6 +179,7 @@ struct Curious(Log);
 impl Curious {
     fn note(&self, hook: &str, info: Info<'_>) {
         let (age, uses, unused) = (info.age(), info.uses(), info.unused_for());
+        assert_eq!(info.last_used() + unused, info.created() + age);
         self.0.line(format!(
             "{hook} {} {} {uses} {}",
             info.id(),
