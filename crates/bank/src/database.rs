@@ -22,9 +22,9 @@ pub enum Database {
     },
 }
 
-/// Opens handles to a database.
+/// Opens handles to a database. Dropped, it removes the temporary file.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub struct Source {
     config: DbConfig,
     shown: String,
     folder: Option<TempDir>,
@@ -32,7 +32,11 @@ pub(crate) struct Source {
 
 impl Source {
     /// Reads the DSN, or creates a folder for the temporary file. Opens nothing.
-    pub(crate) fn new(database: &Database) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The DSN is malformed, or there is no room for a temporary file.
+    pub fn new(database: &Database) -> Result<Self, Error> {
         match database {
             Database::Temporary => Source::temporary(),
             Database::Theirs {
@@ -73,24 +77,32 @@ impl Source {
     }
 
     /// Opens a handle with at most `max` connections.
-    pub(crate) async fn open(&self, max: usize) -> cenote::Result<Db> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing stays open.
+    pub async fn open(&self, max: usize) -> cenote::Result<Db> {
         let mut config = self.config.clone();
         config.max = max;
         Builder::from_config(config).open().await
     }
 
     /// The configuration of every handle, except for its size.
-    pub(crate) fn config(&self) -> &DbConfig {
+    pub fn config(&self) -> &DbConfig {
         &self.config
     }
 
     /// The name of the database, without a password.
-    pub(crate) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         &self.shown
     }
 
     /// Keeps a temporary file, and returns where the tables are.
-    pub(crate) fn keep(&mut self) -> String {
+    pub fn keep(&mut self) -> String {
         match &mut self.folder {
             None => self.shown.clone(),
             Some(folder) => {

@@ -1,0 +1,32 @@
+//! SQLite has one writer at a time: one connection is enough for a program that only writes.
+
+use std::time::Duration;
+
+use cenote_size::limit::Limit;
+
+use crate::{Known, alone, prepared};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_of_sqlite_need_one_connection() {
+    let _alone = alone().await;
+    let folder = tempfile::tempdir().unwrap();
+    let dsn = format!("sqlite:{}", folder.path().join("writes.db").display());
+    prepared(
+        &dsn,
+        &[
+            "CREATE TABLE entry (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)",
+            "INSERT INTO entry WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 100) SELECT n, 0 FROM i",
+        ],
+    )
+    .await;
+    let known = Known {
+        dsn: &dsn,
+        workload: "param id = 1 .. 100\ntransaction\n  UPDATE entry SET n = n + 1 WHERE id = :id;\n  \
+                   UPDATE entry SET n = n - 1 WHERE id = 101 - :id",
+        allow_writes: true,
+        length: Duration::from_secs(15),
+        size: 1,
+        limits: &[Limit::OneWriter],
+    };
+    known.verify().await;
+}
