@@ -56,14 +56,16 @@ async fn measure(
     let mut frames = interval(Duration::from_millis(100));
     loop {
         view.draw(session);
-        let shown = (session.progress(), session.samples().len());
-        let step = session.step();
-        let mut step = std::pin::pin!(step);
-        let size = loop {
-            tokio::select! {
-                size = &mut step => break size?,
-                () = signals.next() => return Ok(true),
-                _ = frames.tick() => view.tick(shown.0),
+        let shown = session.progress();
+        let size = {
+            let mut step = std::pin::pin!(session.step());
+            loop {
+                tokio::select! {
+                    size = &mut step => break size?,
+                    // The measurement under way is lost, the others stay.
+                    () = signals.next() => return Ok(true),
+                    _ = frames.tick() => view.tick(shown),
+                }
             }
         };
         if view.is_deaf() {

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(25);
 const LOOK_AT_SERVER: Duration = Duration::from_millis(100);
 /// How long opening all connections may take.
 const OPENING: Duration = Duration::from_secs(5);
+/// So many looks in a row that show no need for more connections are enough.
+const ENOUGH_LOOKS: usize = 10;
 /// How long running statements may take to end.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -90,6 +92,10 @@ struct Shared {
     // Relaxed: the counts are independent of each other.
     done: AtomicU64,
     failed: AtomicU64,
+    /// When the first and the last operation of the window ended, in nanoseconds since `began`.
+    first: AtomicU64,
+    last: AtomicU64,
+    began: Instant,
     error: Mutex<Option<String>>,
 }
 
@@ -120,6 +126,9 @@ pub(crate) async fn measure(
         is_over: AtomicBool::new(false),
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        first: AtomicU64::new(u64::MAX),
+        last: AtomicU64::new(0),
+        began: Instant::now(),
         error: Mutex::default(),
     });
     let mut clients = JoinSet::new();
@@ -153,15 +162,20 @@ pub(crate) async fn measure(
     measured
 }
 
-/// Waits until all connections are open. Fails with their number if the server refuses more.
+/// Waits until all connections are open, or nobody needs more of them: on SQLite those who wait to write have none. Fails
+/// with their number if the server refuses more.
 async fn open_all(db: &Db, size: usize) -> std::result::Result<(), usize> {
     let deadline = Instant::now() + OPENING;
     let mut looks = interval(Duration::from_millis(5));
+    let mut enough = 0;
     loop {
         looks.tick().await;
         let status = db.status();
         let open = status.total - status.creating;
-        if open >= size {
+        let in_queue = db.pool().map_or(0, |pool| pool.status().waiting);
+        let is_quiet = open > 0 && status.creating == 0 && in_queue == 0;
+        enough = if is_quiet { enough + 1 } else { 0 };
+        if open >= size || enough == ENOUGH_LOOKS {
             return Ok(());
         }
         let refused = db.counters().create_failed > 0;
@@ -177,6 +191,28 @@ async fn open_all(db: &Db, size: usize) -> std::result::Result<(), usize> {
 }
 
 impl Shared {
+    fn end_operation(&self) {
+        let at = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.done.fetch_add(1, Relaxed);
+        self.first.fetch_min(at, Relaxed);
+        self.last.fetch_max(at, Relaxed);
+    }
+
+    /// Returns the operations a second of a window that lasted `seconds`. From the first end to the last one, so that few
+    /// long operations do not make it coarse; unless these are so few that they cover only a part of the window.
+    #[allow(clippy::cast_precision_loss, reason = "some seconds")]
+    fn throughput(&self, done: u64, seconds: f64) -> f64 {
+        let covered = self
+            .last
+            .load(Relaxed)
+            .saturating_sub(self.first.load(Relaxed)) as f64
+            / 1e9;
+        match done > 1 && covered > 0.5 * seconds {
+            true => (done - 1) as f64 / covered,
+            false => done as f64 / seconds,
+        }
+    }
+
     fn error(&self) -> Option<String> {
         self.error
             .lock()
@@ -195,9 +231,7 @@ async fn client(shared: Arc<Shared>, seed: u64) {
     while !shared.is_over.load(Relaxed) {
         let (operation, drawn) = shared.workload.draw(&mut random);
         match execute(&shared.db, &shared.workload, operation, &drawn).await {
-            Ok(()) => {
-                shared.done.fetch_add(1, Relaxed);
-            }
+            Ok(()) => shared.end_operation(),
             Err(error) if error.kind() == Kind::Closed => return,
             Err(error) => {
                 shared.failed.fetch_add(1, Relaxed);
@@ -263,6 +297,7 @@ async fn window(shared: &Shared, observer: &Db, plan: Plan) -> Sample {
     let counters = look(dialect.counters(observer)).await;
     let (began, timings, cpu) = (Instant::now(), db.timings(), Cpu::now());
     let (done, failed) = (shared.done.load(Relaxed), shared.failed.load(Relaxed));
+    shared.first.store(u64::MAX, Relaxed);
     let end = began + plan.window;
     let (mut sums, mut activities) = (PoolSums::default(), Vec::new());
     let pool = async {
@@ -296,8 +331,7 @@ async fn window(shared: &Shared, observer: &Db, plan: Plan) -> Sample {
         let (now, then) = (counters_now.as_ref()?, counters.as_ref()?);
         Some(((of(now) - of(then)) / counters_seconds).max(0.0))
     };
-    #[allow(clippy::cast_precision_loss, reason = "a count of some seconds")]
-    let throughput = done as f64 / seconds;
+    let throughput = shared.throughput(done, seconds);
     let looks = sums.looks.max(1.0);
     Sample {
         size: plan.size,

@@ -30,9 +30,9 @@ async fn three_places_of_mariadb_need_three_connections() {
     prepared(&dsn, &[PLACE]).await;
     let known = Known {
         dsn: &dsn,
-        workload: "statement\n  SELECT size_place(3, 0.02)",
+        workload: "statement\n  SELECT size_place(3, 0.05)",
         allow_writes: false,
-        length: Duration::from_secs(15),
+        length: Duration::from_secs(20),
         size: 3,
         limits: &[Limit::Locks],
     };
