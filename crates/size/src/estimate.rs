@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cenote_dashboard::sizing::curve::{Knee, Point, knee};
+use cenote_dashboard::sizing::curve::{Knee, Point, knee, median, spread, standard_error};
 use fastrand::Rng;
 
 use crate::ramp::coarseness;
@@ -44,17 +44,19 @@ impl Estimate {
 /// Once sizes were repeated, those that were measured once no longer count: a single lucky measurement is no knee.
 pub fn estimate(samples: &[(usize, f64)]) -> Option<Estimate> {
     let groups = groups(samples);
+    let noise = noise(&groups);
     let Knee {
         connections,
         plateau,
         is_reached,
-    } = knee(&points(&groups, |of| median(of.to_vec())))?;
+    } = knee(&points(&groups, noise, median))?;
     // A seed of its own: the same samples give the same estimate.
     let mut random = Rng::with_seed(samples.len() as u64);
     let mut drawn: Vec<usize> = (0..DRAWS)
         .filter_map(|_| {
-            let redrawn = points(&groups, |of| {
-                median(of.iter().map(|_| of[random.usize(..of.len())]).collect())
+            let redrawn = points(&groups, noise, |of| {
+                let drawn = of.iter().map(|_| of[random.usize(..of.len())]);
+                median(&drawn.collect::<Vec<_>>())
             });
             Some(knee(&redrawn)?.connections)
         })
@@ -79,7 +81,7 @@ pub fn estimate(samples: &[(usize, f64)]) -> Option<Estimate> {
         } else {
             0.0
         },
-        noise: noise(&groups),
+        noise,
         plateau,
         is_reached,
     })
@@ -97,44 +99,29 @@ fn groups(samples: &[(usize, f64)]) -> BTreeMap<usize, Vec<f64>> {
     groups
 }
 
-fn points(groups: &BTreeMap<usize, Vec<f64>>, mut middle: impl FnMut(&[f64]) -> f64) -> Vec<Point> {
+fn points(
+    groups: &BTreeMap<usize, Vec<f64>>,
+    noise: f64,
+    mut middle: impl FnMut(&[f64]) -> f64,
+) -> Vec<Point> {
     let points = groups.iter().map(|(&connections, of)| Point {
         connections,
         throughput: middle(of),
+        // The noise of all sizes: that of a few repeats would be too uncertain itself.
+        error: standard_error(noise, of.len()),
     });
     points.collect()
 }
 
-/// Returns the median; the mean of the two in the middle of an even number.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => values[odd / 2],
-        even => f64::midpoint(values[even / 2 - 1], values[even / 2]),
-    }
-}
-
-/// The median over the sizes of the median distance of their repeats, as a share; 1.48 makes a standard deviation of it.
+/// The median over the sizes of the spread of their repeats.
 fn noise(groups: &BTreeMap<usize, Vec<f64>>) -> f64 {
-    let spreads = groups.values().filter(|of| of.len() > 2).map(|of| {
-        let middle = median(of.clone());
-        let distances = of.iter().map(|value| (value - middle).abs()).collect();
-        1.48 * median(distances) / middle.max(f64::MIN_POSITIVE)
-    });
-    median(spreads.collect())
+    let repeated = groups.values().filter(|of| of.len() > 2);
+    median(&repeated.map(|of| spread(of)).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_ignore_one_bad_repeat() {
-        assert_eq!(median(vec![]), 0.0);
-        assert_eq!(median(vec![3.0, 1.0, 100.0]), 3.0);
-        assert_eq!(median(vec![1.0, 2.0]), 1.5);
-    }
 
     #[test]
     fn same_samples_give_the_same_estimate() {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use cenote_dashboard::sizing::curve::median;
 use serde::Serialize;
 
 use crate::advice::{Recommendation, recommend};
-use crate::estimate::{Estimate, estimate, median};
+use crate::estimate::{Estimate, estimate};
 use crate::limit::{Evidence, Limit, Setting, limit};
 use crate::measure::{Sample, Times};
 use crate::page;
@@ -190,11 +191,12 @@ pub(crate) fn rows(samples: &[Sample]) -> Vec<Row> {
         by_size.entry(sample.size).or_default().push(sample);
     }
     let rows = by_size.into_iter().map(|(size, of)| {
-        let middle =
-            |figure: fn(&Sample) -> f64| median(of.iter().map(|sample| figure(sample)).collect());
+        let middle = |figure: fn(&Sample) -> f64| {
+            median(&of.iter().map(|sample| figure(sample)).collect::<Vec<_>>())
+        };
         let known = |figure: fn(&Sample) -> Option<f64>| {
             let known: Vec<f64> = of.iter().filter_map(|sample| figure(sample)).collect();
-            (!known.is_empty()).then(|| median(known))
+            (!known.is_empty()).then(|| median(&known))
         };
         let throughputs = of.iter().map(|sample| sample.throughput);
         Row {

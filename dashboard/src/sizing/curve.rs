@@ -4,6 +4,9 @@
 /// The share of the plateau at which a curve counts as flat.
 const FLAT: f64 = 0.95;
 
+/// So many standard errors below that share, a point is seen to lie below.
+const ERRORS: f64 = 2.0;
+
 /// Seconds with the same number of busy connections: fewer are no basis for a point.
 const FEWEST_SECONDS: usize = 5;
 
@@ -14,12 +17,14 @@ pub struct Point {
     pub connections: usize,
     /// What was done in a second: statements, transactions or checkouts, the same for all points.
     pub throughput: f64,
+    /// The standard error of the throughput, as a share of it; zero if it is exact.
+    pub error: f64,
 }
 
 /// Where a curve becomes flat.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Knee {
-    /// The fewest connections that reach 95 % of the plateau.
+    /// The fewest connections that reach 95 % of the plateau, as far as the errors of the points allow to tell.
     pub connections: usize,
     /// The throughput of the plateau.
     pub plateau: f64,
@@ -31,7 +36,8 @@ pub struct Knee {
 /// matter.
 ///
 /// The plateau is the mean of the highest third of the points, at most of three, so that a single lucky point
-/// does not raise it much.
+/// does not raise it much. A point counts as flat unless it lies below by more than two standard errors: more connections
+/// are recommended only where they are seen to do more.
 ///
 /// # Examples
 ///
@@ -42,6 +48,7 @@ pub struct Knee {
 /// let points = [1, 2, 3, 4, 5, 6, 8, 16].map(|connections| Point {
 ///     connections,
 ///     throughput: 20.0 * connections.min(4) as f64,
+///     error: 0.01,
 /// });
 /// let knee = knee(&points).unwrap();
 /// assert_eq!((knee.connections, knee.is_reached), (4, true));
@@ -57,7 +64,7 @@ pub fn knee(points: &[Point]) -> Option<Knee> {
     }
     let flat = points
         .iter()
-        .filter(|point| point.throughput >= FLAT * plateau);
+        .filter(|point| point.throughput >= (FLAT - ERRORS * point.error) * plateau);
     let connections = flat.map(|point| point.connections).min()?;
     let beyond = connections + connections.div_ceil(4);
     Some(Knee {
@@ -80,18 +87,39 @@ pub fn of_seconds(seconds: impl IntoIterator<Item = (f64, f64)>) -> Vec<Point> {
         let connections = busy.max(0.0).round() as usize;
         by_busy.entry(connections).or_default().push(throughput);
     }
-    let enough = by_busy
-        .into_iter()
-        .filter(|(connections, of)| *connections > 0 && of.len() >= FEWEST_SECONDS);
-    enough
-        .map(|(connections, mut of)| {
-            of.sort_by(f64::total_cmp);
-            Point {
-                connections,
-                throughput: of[of.len() / 2],
-            }
-        })
-        .collect()
+    by_busy.retain(|connections, of| *connections > 0 && of.len() >= FEWEST_SECONDS);
+    let points = by_busy.into_iter().map(|(connections, of)| Point {
+        connections,
+        throughput: median(&of),
+        error: standard_error(spread(&of), of.len()),
+    });
+    points.collect()
+}
+
+/// Returns the median; the mean of the two in the middle of an even number; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[odd / 2],
+        even => f64::midpoint(values[even / 2 - 1], values[even / 2]),
+    }
+}
+
+/// Returns how far values usually lie from their median, as a share of it: a standard deviation that a few wild values do
+/// not change.
+pub fn spread(values: &[f64]) -> f64 {
+    let middle = median(values);
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    1.48 * median(&distances) / middle.max(f64::MIN_POSITIVE)
+}
+
+/// Returns the standard error of the median of this many values with this spread.
+pub fn standard_error(spread: f64, values: usize) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a small number")]
+    let values = values.max(1) as f64;
+    1.25 * spread / values.sqrt()
 }
 
 #[cfg(test)]
@@ -103,6 +131,7 @@ mod tests {
             connections,
             #[allow(clippy::cast_precision_loss, reason = "a small number")]
             throughput: throughput(connections as f64),
+            error: 0.0,
         };
         sizes.iter().map(point).collect()
     }
@@ -139,6 +168,23 @@ mod tests {
     }
 
     #[test]
+    fn uncertain_points_do_not_ask_for_more_connections() {
+        let mut points = curve(&SIZES, |n| 100.0 + n.min(8.0));
+        points[0].throughput = 90.0;
+        assert_eq!(knee(&points).map(|knee| knee.connections), Some(2));
+        points[0].error = 0.05;
+        assert_eq!(knee(&points).map(|knee| knee.connections), Some(1));
+    }
+
+    #[test]
+    fn wild_value_changes_neither_median_nor_spread_much() {
+        assert_eq!((median(&[]), median(&[3.0, 1.0, 1000.0])), (0.0, 3.0));
+        assert_eq!(median(&[1.0, 2.0]), 1.5);
+        assert!(spread(&[99.0, 100.0, 101.0, 100.0, 1000.0]) < 0.02);
+        assert_eq!(spread(&[5.0]), 0.0);
+    }
+
+    #[test]
     fn nothing_done_is_no_curve() {
         assert_eq!(knee(&[]), None);
         assert_eq!(knee(&curve(&SIZES, |_| 0.0)), None);
@@ -157,10 +203,10 @@ mod tests {
             (0.1, 5.0),
         ];
         let points = of_seconds(seconds);
-        let expected = Point {
-            connections: 3,
-            throughput: 20.0,
+        let [point] = points[..] else {
+            panic!("{points:?}");
         };
-        assert_eq!(points, [expected]);
+        assert_eq!((point.connections, point.throughput), (3, 20.0));
+        assert!(point.error > 0.1, "{point:?}");
     }
 }
