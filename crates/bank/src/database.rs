@@ -113,6 +113,35 @@ impl Source {
     }
 }
 
+/// Returns the option `mode` with which a file of SQLite is opened and left as it was; `None` for other databases, and if
+/// the DSN has a mode. A missing file is not created.
+///
+/// To read, a file is opened read-only, so that its journal mode does not become WAL. A WAL file cannot be: the files
+/// beside it would stay, because only a writable connection removes them. It is opened for both, unless they are there
+/// already.
+pub fn sqlite_mode(dsn: &Dsn, reads_only: bool) -> Option<&'static str> {
+    let is_sqlite = ["sqlite", "sqlite3"].contains(&dsn.driver());
+    let path = dsn
+        .path()
+        .filter(|_| is_sqlite && dsn.option("mode").is_none())?;
+    if path.is_empty() || path.starts_with(':') || path.starts_with("file:") {
+        return None;
+    }
+    let is_open = std::path::Path::new(&format!("{path}-wal")).exists();
+    match reads_only && (is_open || !is_wal(path)) {
+        true => Some("ro"),
+        false => Some("rw"),
+    }
+}
+
+/// Whether a file says in its header that it is in WAL mode.
+fn is_wal(path: &str) -> bool {
+    use std::io::Read;
+    let mut header = [0; 20];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    read.is_ok() && header.starts_with(b"SQLite format 3\0") && header[18] == 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -181,12 +181,12 @@ file or connection.
 Options:
   --dsn DSN       the database (CENOTE_DSN)
   --workload FILE the statements; see below
-  --allow-writes  the statements may write; without it all sessions are read-only
-  --max N         the largest size (64, or 16 on SQLite, or what the server allows)
+  --allow-writes  the statements may write; without it sessions are read-only
+  --max N         the largest size (64; SQLite: 16; or what the server allows)
   --clients N     how many tasks share the pool (twice the largest size)
   --seconds N     for how long at most (60)
   --instances N   how many instances of the program share the database (1)
-  --replicas N    over how many servers like this one the statements are spread (1)
+  --replicas N    over how many servers like this one statements are spread (1)
   --report FILE   writes an HTML page with the curves
   --json          no live view: the result as one JSON object
   --seed N        the same order and parameters again (random)

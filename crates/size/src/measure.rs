@@ -1,8 +1,9 @@
 //! One measurement: clients execute the workload through a pool of one size, for a moment to warm up and then for the
 //! window that counts.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cenote::pool::Histogram;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 use crate::cpu::Cpu;
 use crate::limit::{Activity, Evidence};
 use crate::server::{Counters, Dialect};
+use crate::session::explained;
 use crate::words;
 use crate::workload::{Drawn, Operation, Workload};
 
@@ -92,11 +94,80 @@ struct Shared {
     // Relaxed: the counts are independent of each other.
     done: AtomicU64,
     failed: AtomicU64,
-    /// When the first and the last operation of the window ended, in nanoseconds since `began`.
-    first: AtomicU64,
-    last: AtomicU64,
-    began: Instant,
     error: Mutex<Option<String>>,
+}
+
+tokio::task_local! {
+    /// How long the statements of the client's operation have taken so far, in nanoseconds.
+    static TOOK: Cell<u64>;
+}
+
+/// Counts the operations of a window by the share of their time that lies in it. So that few long operations do not make
+/// the figure coarse: of an operation of 100 ms of which the window has the last 30 ms, 0.3 count.
+struct Meter {
+    began: Instant,
+    /// The window, in nanoseconds since `began`.
+    window: OnceLock<(u64, u64)>,
+    /// The sum of the shares, in parts of `WHOLE`.
+    shares: AtomicU64,
+}
+
+/// One operation in the sum of a [`Meter`]: more than 2^40 of them fit.
+const WHOLE: f64 = 1_048_576.0;
+
+impl Meter {
+    fn new() -> Self {
+        Meter {
+            began: Instant::now(),
+            window: OnceLock::new(),
+            shares: AtomicU64::new(0),
+        }
+    }
+
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins the window.
+    fn open(&self, length: Duration) {
+        let now = self.nanos();
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let _ = self.window.set((now, now.saturating_add(length)));
+    }
+
+    /// Notes an operation that ends now, after its statements took this many nanoseconds.
+    fn note(&self, took: u64) {
+        if let Some(window) = self.window.get() {
+            let share = share_within(*window, self.nanos(), took);
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "from 0 to WHOLE"
+            )]
+            self.shares
+                .fetch_add((share * WHOLE).round() as u64, Relaxed);
+        }
+    }
+
+    /// Returns the operations a second of the window. To be called when all operations of the window have ended. `None` if
+    /// there was no window.
+    #[allow(clippy::cast_precision_loss, reason = "counts of some seconds")]
+    fn throughput(&self) -> Option<f64> {
+        let (from, to) = *self.window.get()?;
+        let seconds = (to - from) as f64 / 1e9;
+        Some(self.shares.load(Relaxed) as f64 / WHOLE / seconds)
+    }
+}
+
+/// Returns which share of an operation that took some time and ended at `end` lies in a window.
+#[allow(clippy::cast_precision_loss, reason = "times of some seconds")]
+fn share_within((from, to): (u64, u64), end: u64, took: u64) -> f64 {
+    let begin = end.saturating_sub(took);
+    match took {
+        0 if (from..to).contains(&end) => 1.0,
+        0 => 0.0,
+        _ => end.min(to).saturating_sub(begin.max(from)) as f64 / took as f64,
+    }
 }
 
 /// How to measure.
@@ -126,20 +197,22 @@ pub(crate) async fn measure(
         is_over: AtomicBool::new(false),
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
-        first: AtomicU64::new(u64::MAX),
-        last: AtomicU64::new(0),
-        began: Instant::now(),
         error: Mutex::default(),
+    });
+    let meter = Arc::new(Meter::new());
+    let counting = db.on_statement(|event| {
+        let took = u64::try_from(event.took.as_nanos()).unwrap_or(u64::MAX);
+        // The callback runs on the task of the call.
+        let _ = TOOK.try_with(|sum| sum.set(sum.get().saturating_add(took)));
     });
     let mut clients = JoinSet::new();
     for number in 0..plan.clients {
         // Dropped, the set aborts its tasks.
-        clients.spawn(client(
-            Arc::clone(&shared),
-            plan.seed.wrapping_add(number as u64),
-        ));
+        let seed = plan.seed.wrapping_add(number as u64);
+        let client = client(Arc::clone(&shared), Arc::clone(&meter), seed);
+        clients.spawn(TOOK.scope(Cell::new(0), client));
     }
-    let measured = match open_all(db, plan.size).await {
+    let mut measured = match open_all(db, plan.size).await {
         Err(open) => Measured::Refused(
             open,
             shared
@@ -147,8 +220,8 @@ pub(crate) async fn measure(
                 .unwrap_or_else(|| "no reason was given".to_owned()),
         ),
         Ok(()) => {
-            sleep_until(Instant::now() + plan.warm_up).await;
-            Measured::Sample(Box::new(window(&shared, observer, plan).await))
+            warm_up(&shared, plan).await;
+            Measured::Sample(Box::new(window(&shared, &meter, observer, plan).await))
         }
     };
     // Waiting calls fail with the close, running ones may end.
@@ -159,6 +232,12 @@ pub(crate) async fn measure(
         while clients.join_next().await.is_some() {}
     })
     .await;
+    drop(counting);
+    if let Measured::Sample(sample) = &mut measured
+        && let Some(exact) = meter.throughput()
+    {
+        sample.throughput = exact;
+    }
     measured
 }
 
@@ -190,29 +269,19 @@ async fn open_all(db: &Db, size: usize) -> std::result::Result<(), usize> {
     }
 }
 
+/// Waits for the time to warm up, and until every connection has ended two operations, but not for long: the queues
+/// inside the server are as long as they stay then.
+async fn warm_up(shared: &Shared, plan: Plan) {
+    let now = Instant::now();
+    let settled = shared.done.load(Relaxed) + 2 * plan.size as u64;
+    sleep_until(now + plan.warm_up).await;
+    let mut looks = interval(Duration::from_millis(5));
+    while shared.done.load(Relaxed) < settled && now.elapsed() < plan.window {
+        looks.tick().await;
+    }
+}
+
 impl Shared {
-    fn end_operation(&self) {
-        let at = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.done.fetch_add(1, Relaxed);
-        self.first.fetch_min(at, Relaxed);
-        self.last.fetch_max(at, Relaxed);
-    }
-
-    /// Returns the operations a second of a window that lasted `seconds`. From the first end to the last one, so that few
-    /// long operations do not make it coarse; unless these are so few that they cover only a part of the window.
-    #[allow(clippy::cast_precision_loss, reason = "some seconds")]
-    fn throughput(&self, done: u64, seconds: f64) -> f64 {
-        let covered = self
-            .last
-            .load(Relaxed)
-            .saturating_sub(self.first.load(Relaxed)) as f64
-            / 1e9;
-        match done > 1 && covered > 0.5 * seconds {
-            true => (done - 1) as f64 / covered,
-            false => done as f64 / seconds,
-        }
-    }
-
     fn error(&self) -> Option<String> {
         self.error
             .lock()
@@ -222,16 +291,20 @@ impl Shared {
 
     fn note(&self, error: &cenote::Error) {
         let mut last = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Some(error.to_string());
+        *last = Some(explained(error));
     }
 }
 
-async fn client(shared: Arc<Shared>, seed: u64) {
+async fn client(shared: Arc<Shared>, meter: Arc<Meter>, seed: u64) {
     let mut random = Rng::with_seed(seed);
     while !shared.is_over.load(Relaxed) {
         let (operation, drawn) = shared.workload.draw(&mut random);
+        TOOK.with(|took| took.set(0));
         match execute(&shared.db, &shared.workload, operation, &drawn).await {
-            Ok(()) => shared.end_operation(),
+            Ok(()) => {
+                shared.done.fetch_add(1, Relaxed);
+                meter.note(TOOK.with(Cell::get));
+            }
             Err(error) if error.kind() == Kind::Closed => return,
             Err(error) => {
                 shared.failed.fetch_add(1, Relaxed);
@@ -291,14 +364,15 @@ impl PoolSums {
     }
 }
 
-async fn window(shared: &Shared, observer: &Db, plan: Plan) -> Sample {
+#[allow(clippy::cast_precision_loss, reason = "a count of some seconds")]
+async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sample {
     let db = &shared.db;
     let dialect = Dialect::of(db);
     let counters = look(dialect.counters(observer)).await;
     let (began, timings, cpu) = (Instant::now(), db.timings(), Cpu::now());
     let (done, failed) = (shared.done.load(Relaxed), shared.failed.load(Relaxed));
-    shared.first.store(u64::MAX, Relaxed);
     let end = began + plan.window;
+    meter.open(plan.window);
     let (mut sums, mut activities) = (PoolSums::default(), Vec::new());
     let pool = async {
         let mut looks = interval(LOOK);
@@ -331,11 +405,11 @@ async fn window(shared: &Shared, observer: &Db, plan: Plan) -> Sample {
         let (now, then) = (counters_now.as_ref()?, counters.as_ref()?);
         Some(((of(now) - of(then)) / counters_seconds).max(0.0))
     };
-    let throughput = shared.throughput(done, seconds);
     let looks = sums.looks.max(1.0);
     Sample {
         size: plan.size,
-        throughput,
+        // Exact once the statements have ended.
+        throughput: done as f64 / seconds,
         failed,
         done,
         statement: Times::of(&now.statements.since(&timings.statements)),
@@ -357,4 +431,38 @@ async fn window(shared: &Shared, observer: &Db, plan: Plan) -> Sample {
 /// Awaits what the server has counted. What it does not say, or not in time, is unknown.
 async fn look(asked: impl Future<Output = Result<Option<Counters>>>) -> Option<Counters> {
     timeout(LOOK_AT_SERVER * 5, asked).await.ok()?.ok()?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_count_by_their_share_in_the_window() {
+        let window = (100, 200);
+        for (end, took, share) in [
+            (150, 20, 1.0),
+            (110, 20, 0.5),
+            (210, 40, 0.75),
+            (300, 400, 0.25),
+            (90, 20, 0.0),
+            (400, 100, 0.0),
+            (150, 0, 1.0),
+            (250, 0, 0.0),
+        ] {
+            assert_eq!(share_within(window, end, took), share, "{end} {took}");
+        }
+    }
+
+    #[test]
+    fn meter_counts_from_the_beginning_of_its_window() {
+        let meter = Meter::new();
+        meter.note(0);
+        assert_eq!(meter.throughput(), None);
+        meter.open(Duration::from_secs(10));
+        for _ in 0..20 {
+            meter.note(0);
+        }
+        assert_eq!(meter.throughput(), Some(2.0));
+    }
 }

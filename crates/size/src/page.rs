@@ -232,7 +232,7 @@ fn chart(
         }
     }
     format!(
-        "<h2>{title}</h2><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{title}: {unit}, by connections\">\
+        "<h2>{title}, {unit}</h2><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{title}: {unit}, by connections\">\
          {drawn}</svg><div class=legend>{legend}</div>\n"
     )
 }

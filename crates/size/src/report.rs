@@ -128,11 +128,9 @@ impl Report {
             limit_of(&found, &rows, facts.setting)
         });
         let mut notes = facts.notes;
-        notes.extend(
-            found
-                .iter()
-                .flat_map(|found| doubts(found, &rows, facts.interrupted)),
-        );
+        let doubt = found.and_then(|found| doubt(&found, &rows, facts.interrupted));
+        let ok = found.is_some() && doubt.is_none();
+        notes.extend(doubt);
         if limit == Limit::ClientCpu {
             notes.push(
                 "this program was the limit, so the database may do more for several programs"
@@ -147,13 +145,16 @@ impl Report {
             .filter(|advice| advice.total > advice.max && advice.instances > 1)
         {
             let text = format!(
-                "{} instances with {} connections have {} together",
-                advice.instances, advice.max, advice.total
+                "{} instances with {} each have {}, on {}",
+                advice.instances,
+                advice.max,
+                crate::advice::counted(advice.total),
+                cenote_bank::figures::counted(advice.replicas, "server")
             );
             notes.push(text);
         }
         Report {
-            ok: found.is_some_and(|found| !found.is_noisy()),
+            ok,
             database: facts.database,
             driver: facts.driver,
             workload: facts.workload,
@@ -247,29 +248,27 @@ fn limit_of(found: &Estimate, rows: &[Row], setting: Setting) -> (Limit, String)
     )
 }
 
-/// What makes the knee uncertain.
-fn doubts(found: &Estimate, rows: &[Row], interrupted: bool) -> Vec<String> {
-    let mut doubts = Vec::new();
-    let repeated = rows.iter().any(|row| row.measurements >= 3);
-    if !repeated {
-        let why = if interrupted {
-            "it was interrupted early"
-        } else {
-            "the time was too short"
+/// What makes the knee uncertain, if anything does.
+fn doubt(found: &Estimate, rows: &[Row], interrupted: bool) -> Option<String> {
+    let is_repeated = rows.iter().any(|row| row.measurements >= 3);
+    if !is_repeated {
+        let why = match interrupted {
+            true => "it was interrupted early",
+            false => "the time was too short",
         };
-        doubts.push(format!(
-            "{why}: no size was measured three times, so this is a first guess; give --seconds more"
+        return Some(format!(
+            "{why}: no size was measured three times, so this is a first guess; give it more --seconds"
         ));
-    } else if found.is_noisy() {
-        doubts.push(format!(
-            "too much noise for a verdict: repeats differ by {:.0} %, and the knee may be anywhere from {} to {}; run it on \
-             a quiet machine or with more --seconds",
+    }
+    found.is_noisy().then(|| {
+        format!(
+            "too much noise for a verdict: repeats differ by {:.0} %, and the knee may be anywhere from {} to {}; run it \
+             on a quiet machine or with more --seconds",
             found.noise * 100.0,
             found.low,
             found.high
-        ));
-    }
-    doubts
+        )
+    })
 }
 
 /// What to know about operations that failed, or were too few.

@@ -128,9 +128,9 @@ impl From<cenote_bank::Error> for Error {
     }
 }
 
-/// Returns an error with its causes. A cause that an error repeats is left out.
-fn explained(error: &cenote::Error) -> String {
-    let mut text = error.to_string();
+/// Returns an error in one line: what the database reported, without the statement and the line of this crate.
+pub(crate) fn explained(error: &cenote::Error) -> String {
+    let mut text = error.message().to_owned();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         let said = inner.to_string();
@@ -139,7 +139,13 @@ fn explained(error: &cenote::Error) -> String {
         }
         cause = inner.source();
     }
-    text
+    if let Some(state) = error.sql_state() {
+        text = format!("{text} (SQLSTATE {state})");
+    }
+    match error.hint() {
+        Some(hint) => format!("{text}; hint: {hint}"),
+        None => text,
+    }
 }
 
 /// A measurement under way. [`clean_up`](Session::clean_up) drops the bank's tables and closes everything.
@@ -189,6 +195,7 @@ impl Session {
             let text = "this database has no read-only sessions that cenote knows: add --allow-writes if it may be changed";
             return Err(Error::Database(text.to_owned()));
         }
+        observer.ping().await?;
         let left = dialect.connections_left(&observer).await?;
         let wanted = options.most.unwrap_or(match dialect {
             Dialect::Sqlite => MOST_OF_SQLITE,
@@ -490,14 +497,12 @@ fn configuration(source: &Source, options: &Options, size: usize) -> DbConfig {
     config.slow_acquire_warning = None;
     config.leak_warning = None;
     config.slow_statements = None;
-    let driver = config.parse_dsn().map(|dsn| dsn.driver().to_owned());
-    let is_sqlite = driver.is_ok_and(|driver| ["sqlite", "sqlite3"].contains(&driver.as_str()));
     let is_theirs = matches!(options.database, Database::Theirs { .. });
-    if is_sqlite && is_theirs && !config.dsn.expose().contains("mode=") {
-        // A file that is only read keeps its journal mode, and a missing one is not created.
-        config
-            .options
-            .set("mode", if is_read_only(options) { "ro" } else { "rw" });
+    if is_theirs
+        && let Ok(dsn) = config.parse_dsn()
+        && let Some(mode) = cenote_bank::sqlite_mode(&dsn, is_read_only(options))
+    {
+        config.options.set("mode", mode);
     }
     config
 }

@@ -6,6 +6,8 @@ const FLAT: f64 = 0.95;
 
 /// So many standard errors below that share, a point is seen to lie below.
 const ERRORS: f64 = 2.0;
+/// Great errors excuse no more than this share of the plateau.
+const MOST_EXCUSED: f64 = 0.1;
 
 /// Seconds with the same number of busy connections: fewer are no basis for a point.
 const FEWEST_SECONDS: usize = 5;
@@ -36,8 +38,8 @@ pub struct Knee {
 /// matter.
 ///
 /// The plateau is the mean of the highest third of the points, at most of three, so that a single lucky point
-/// does not raise it much. A point counts as flat unless it lies below by more than two standard errors: more connections
-/// are recommended only where they are seen to do more.
+/// does not raise it much. A point counts as flat unless it lies below by more than two standard errors, at most 10 %: more
+/// connections are recommended only where they are seen to do more.
 ///
 /// # Examples
 ///
@@ -62,9 +64,9 @@ pub fn knee(points: &[Point]) -> Option<Knee> {
     if !plateau.is_finite() || plateau <= 0.0 {
         return None;
     }
-    let flat = points
-        .iter()
-        .filter(|point| point.throughput >= (FLAT - ERRORS * point.error) * plateau);
+    let flat = points.iter().filter(|point| {
+        point.throughput >= (FLAT - (ERRORS * point.error).min(MOST_EXCUSED)) * plateau
+    });
     let connections = flat.map(|point| point.connections).min()?;
     let beyond = connections + connections.div_ceil(4);
     Some(Knee {
@@ -174,6 +176,12 @@ mod tests {
         assert_eq!(knee(&points).map(|knee| knee.connections), Some(2));
         points[0].error = 0.05;
         assert_eq!(knee(&points).map(|knee| knee.connections), Some(1));
+        points[0] = Point {
+            throughput: 80.0,
+            error: 0.5,
+            ..points[0]
+        };
+        assert_eq!(knee(&points).map(|knee| knee.connections), Some(2));
     }
 
     #[test]

@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use cenote_size::limit::Limit;
 
-use crate::{Known, alone, prepared};
+use crate::{Known, Processors, alone, prepared};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_of_sqlite_need_one_connection() {
     let _alone = alone().await;
     let folder = tempfile::tempdir().unwrap();
-    let dsn = format!("sqlite:{}", folder.path().join("writes.db").display());
+    // Neither the disk nor other programs decide about the speed.
+    let dsn = format!(
+        "sqlite:{}?synchronous=off",
+        folder.path().join("writes.db").display()
+    );
+    let _own = Processors::of(&std::process::id().to_string(), "0", true);
     prepared(
         &dsn,
         &[
