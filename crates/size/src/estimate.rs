@@ -113,9 +113,10 @@ fn points(
     points.collect()
 }
 
-/// The median over the sizes of the spread of their repeats.
+/// The median over the sizes of the spread of their repeats; of two repeats where there are no more.
 fn noise(groups: &BTreeMap<usize, Vec<f64>>) -> f64 {
-    let repeated = groups.values().filter(|of| of.len() > 2);
+    let most = groups.values().map(Vec::len).max().unwrap_or(0);
+    let repeated = groups.values().filter(|of| of.len() >= most.clamp(2, 3));
     median(&repeated.map(|of| spread(of)).collect::<Vec<_>>())
 }
 

@@ -383,17 +383,19 @@ async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sa
     };
     let server = async {
         let mut looks = interval(LOOK_AT_SERVER);
-        loop {
+        while Instant::now() < end {
             looks.tick().await;
             // A server that refuses to say it is unknown.
             activities.extend(dialect.activity(observer).await.ok().flatten());
         }
+        // A question is not dropped at the end of the window: MySQL's connection would be closed for that.
+        sleep_until(end).await;
     };
     tokio::select! {
         biased;
-        () = sleep_until(end) => {}
-        () = pool => {}
         () = server => {}
+        () = pool => {}
+        () = sleep_until(end + LOOK_AT_SERVER * 5) => {}
     }
     let seconds = began.elapsed().as_secs_f64();
     let done = shared.done.load(Relaxed) - done;

@@ -7,7 +7,7 @@ const FLAT: f64 = 0.95;
 /// So many standard errors below that share, a point is seen to lie below.
 const ERRORS: f64 = 2.0;
 /// Great errors excuse no more than this share of the plateau.
-const MOST_EXCUSED: f64 = 0.1;
+const MOST_EXCUSED: f64 = 0.2;
 
 /// Seconds with the same number of busy connections: fewer are no basis for a point.
 const FEWEST_SECONDS: usize = 5;
@@ -38,7 +38,7 @@ pub struct Knee {
 /// matter.
 ///
 /// The plateau is the mean of the highest third of the points, at most of three, so that a single lucky point
-/// does not raise it much. A point counts as flat unless it lies below by more than two standard errors, at most 10 %: more
+/// does not raise it much. A point counts as flat unless it lies below by more than two standard errors, at most 20 %: more
 /// connections are recommended only where they are seen to do more.
 ///
 /// # Examples
@@ -177,7 +177,7 @@ mod tests {
         points[0].error = 0.05;
         assert_eq!(knee(&points).map(|knee| knee.connections), Some(1));
         points[0] = Point {
-            throughput: 80.0,
+            throughput: 70.0,
             error: 0.5,
             ..points[0]
         };

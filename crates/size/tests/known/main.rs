@@ -92,12 +92,10 @@ pub(crate) async fn measured(options: Options) -> Report {
 pub(crate) struct Processors(String);
 
 impl Processors {
-    pub(crate) fn of(pid: &str, processors: &str, priority: bool) -> Self {
+    pub(crate) fn of(pid: &str, processors: &str) -> Self {
         // Without the right, or with one processor, the machine has to be quiet.
         run("taskset", &["-acp", processors, pid]);
-        if priority {
-            run("chrt", &["--all-tasks", "--rr", "-p", "1", pid]);
-        }
+        run("chrt", &["--all-tasks", "--rr", "-p", "1", pid]);
         Processors(pid.to_owned())
     }
 }

@@ -34,7 +34,7 @@ async fn five_places_of_postgres_need_five_connections() {
         dsn: &dsn,
         workload: "statement\n  SELECT size_place(5, 0.1)",
         allow_writes: false,
-        length: Duration::from_secs(30),
+        length: Duration::from_secs(25),
         size: 5,
         limits: &[Limit::Locks],
     };
@@ -55,13 +55,13 @@ async fn work_for_one_processor_needs_one_connection() {
         .next()
         .unwrap()
         .to_owned();
-    let _server = Processors::of(&pid, "0", true);
-    let _own = Processors::of(&std::process::id().to_string(), "1-1023", false);
+    let _server = Processors::of(&pid, "0");
+    let _own = Processors::of(&std::process::id().to_string(), "1-1023");
     let known = Known {
         dsn: &dsn,
-        workload: "param n = 19990 .. 20010\nstatement\n  SELECT sum(length(md5(i::text))) FROM generate_series(1, :n) i",
+        workload: "param n = 9990 .. 10010\nstatement\n  SELECT sum(length(md5(i::text))) FROM generate_series(1, :n) i",
         allow_writes: false,
-        length: Duration::from_secs(15),
+        length: Duration::from_secs(18),
         size: 1,
         limits: &[Limit::ServerCpu],
     };
