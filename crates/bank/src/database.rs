@@ -124,7 +124,7 @@ pub fn sqlite_mode(dsn: &Dsn, reads_only: bool) -> Option<&'static str> {
     let path = dsn
         .path()
         .filter(|_| is_sqlite && dsn.option("mode").is_none())?;
-    if path.is_empty() || path.starts_with(':') || path.starts_with("file:") {
+    if path.is_empty() || path.starts_with(':') || path.contains("mode=") {
         return None;
     }
     let is_open = std::path::Path::new(&format!("{path}-wal")).exists();

@@ -58,7 +58,8 @@ pub struct Row {
     /// What was seen of processors and server; `null` is unknown.
     #[serde(flatten)]
     pub evidence: Evidence,
-    /// Transactions (PostgreSQL) or statements (MySQL) a second, as the server counted them.
+    /// Transactions (PostgreSQL) or statements (MySQL) a second, as the server counted them; PostgreSQL does so up to a
+    /// second late.
     pub server_work: Option<f64>,
     /// Blocks a second that the server read from its disk.
     pub server_reads: Option<f64>,

@@ -34,7 +34,7 @@ async fn three_places_of_mariadb_need_three_connections() {
         dsn: &dsn,
         workload: "statement\n  SELECT size_place(3, 0.1)",
         allow_writes: false,
-        length: Duration::from_secs(20),
+        length: Duration::from_secs(30),
         size: 3,
         limits: &[Limit::Locks],
     };
