@@ -18,6 +18,7 @@
 #   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh core
 #   longer load of a page  CENOTE_PAGE_SECONDS=60 ci/test.sh page
 #   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
+#   pool sizes, ten times  ci/size.sh
 #
 # Nothing outlives the run: servers listen on loopback, on ports of their own,
 # with their data in a temporary directory, and are stopped at the end, also

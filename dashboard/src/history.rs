@@ -9,7 +9,7 @@ use cenote::pool::{BreakerState, Counters, Histogram, Status};
 use cenote::{ConnectionHolder, DbTimings, QueueReason, QueuedCall};
 
 use crate::json;
-use crate::sizing::Load;
+use crate::sizing::{Load, curve};
 use crate::text;
 
 /// How many seconds are kept.
@@ -266,6 +266,7 @@ impl History {
             waiting_peak: 0,
             waiting_to_write: 0.0,
             stuck,
+            useful: self.useful(seconds),
         };
         for second in self.last_seconds(seconds) {
             let length = second.length.as_secs_f64();
@@ -287,6 +288,18 @@ impl History {
             load.waiting_to_write /= length;
         }
         load
+    }
+
+    /// Returns from how many busy connections on more of them did no more, if the last `seconds` show it.
+    fn useful(&self, seconds: usize) -> Option<usize> {
+        #[allow(clippy::cast_precision_loss, reason = "a count of one second")]
+        let of_second = |second: &Second| {
+            let length = second.length.as_secs_f64().max(0.001);
+            (second.busy, second.checkouts as f64 / length)
+        };
+        let points = curve::of_seconds(self.last_seconds(seconds).map(of_second));
+        let knee = curve::knee(&points).filter(|knee| knee.is_reached)?;
+        Some(knee.connections)
     }
 
     /// Returns the lines that held connections for longest, and the time of all others.
@@ -401,33 +414,7 @@ fn grown(now: &Histogram, before: &Histogram) -> u64 {
 
 /// Returns the duration that this share of the durations since `before` did not exceed; zero if there are none.
 pub(crate) fn quantile_since(now: &Histogram, before: &Histogram, share: f64) -> Duration {
-    let mut earlier = before.buckets().peekable();
-    let mut new = Vec::new();
-    let mut all = 0;
-    for bucket in now.buckets() {
-        while earlier.next_if(|old| old.end < bucket.end).is_some() {}
-        let old = earlier.next_if(|old| old.end == bucket.end);
-        let count = bucket.count.saturating_sub(old.map_or(0, |old| old.count));
-        if count > 0 {
-            all += count;
-            new.push((bucket.end, count));
-        }
-    }
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of a count"
-    )]
-    let rank = ((all as f64) * share).ceil() as u64;
-    let mut seen = 0;
-    for (end, count) in new {
-        seen += count;
-        if seen >= rank {
-            return end.min(now.max());
-        }
-    }
-    Duration::ZERO
+    now.since(before).quantile(share)
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! Whether a pool has the right number of connections, judged by Little's law.
 //!
 //! Little's law: on average, as many connections are busy as checkouts begin in a second, times the seconds that each
-//! holds its connection. Calls that wait are demand as well: with enough connections they would be busy instead.
+//! holds its connection. Calls that wait are demand as well: with enough connections they would be busy instead, unless
+//! the database itself is the limit ([`curve`]).
+
+pub mod curve;
 
 use std::time::Duration;
 
@@ -33,6 +36,8 @@ pub struct Load {
     pub waiting_to_write: f64,
     /// How many connections are held for so long that the program probably does not use them.
     pub stuck: usize,
+    /// From this number of busy connections on, more of them did no more, if the period shows it: see [`curve::knee`].
+    pub useful: Option<usize>,
 }
 
 /// What is wrong with the size of a pool, if anything is.
@@ -47,7 +52,7 @@ pub enum Size {
     TooSmall,
     /// The program never uses most of the connections.
     TooLarge,
-    /// Connections are held and not used, or the one writer is the limit: another size changes nothing.
+    /// Connections are held and not used, or the one writer or the database is the limit: a larger pool changes nothing.
     NotTheProblem,
 }
 
@@ -84,6 +89,7 @@ pub struct Verdict {
 ///     waiting_peak: 0,
 ///     waiting_to_write: 0.0,
 ///     stuck: 0,
+///     useful: None,
 /// });
 /// assert_eq!(verdict.size, Size::Right);
 /// assert_eq!(verdict.arithmetic, "1,000 checkouts a second × 8.0 ms held = 8.0 of 10 busy on average");
@@ -117,10 +123,20 @@ pub fn judge(load: &Load) -> Verdict {
         return verdict(Size::NotTheProblem, None, text);
     }
     let needed = connections_for(load.busy + load.waiting);
+    if load.waiting_peak > 0
+        && needed > max
+        && let Some(useful) = load.useful.filter(|useful| *useful < max)
+    {
+        let text = format!(
+            "Not too small: {useful} busy connections did as much as {max}, so the database is the limit. With more, each \
+             checkout takes longer. Make the statements cheaper; {useful} connections would be enough."
+        );
+        return verdict(Size::NotTheProblem, Some(useful), text);
+    }
     if load.waiting_peak > 0 && needed > max {
         let text = format!(
             "Too small: on average {:.1} calls wait while {:.1} of {max} connections work. About {needed} would serve \
-             them, unless the database itself is the limit: then each checkout takes longer instead.",
+             them, unless the database itself is the limit (cenote size measures it): then each checkout takes longer instead.",
             load.waiting, load.busy
         );
         return verdict(Size::TooSmall, Some(needed), text);
@@ -190,6 +206,7 @@ mod tests {
             waiting_peak: 0,
             waiting_to_write: 0.0,
             stuck: 0,
+            useful: None,
         }
     }
 
@@ -229,6 +246,29 @@ mod tests {
             (verdict.size, verdict.suggested),
             (Size::TooSmall, Some(20))
         );
+    }
+
+    #[test]
+    fn more_connections_are_not_advised_if_they_do_no_more() {
+        let full = Load {
+            busy: 10.0,
+            busy_peak: 10,
+            waiting: 6.0,
+            waiting_peak: 20,
+            useful: Some(4),
+            ..load()
+        };
+        let verdict = judge(&full);
+        assert_eq!(
+            (verdict.size, verdict.suggested),
+            (Size::NotTheProblem, Some(4))
+        );
+        assert!(verdict.text.contains("did as much as 10"), "{verdict:?}");
+        let all_needed = Load {
+            useful: Some(10),
+            ..full
+        };
+        assert_eq!(judge(&all_needed).size, Size::TooSmall);
     }
 
     #[test]

@@ -22,9 +22,9 @@ pub enum Database {
     },
 }
 
-/// Opens handles to a database.
+/// Opens handles to a database. Dropped, it removes the temporary file.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub struct Source {
     config: DbConfig,
     shown: String,
     folder: Option<TempDir>,
@@ -32,7 +32,11 @@ pub(crate) struct Source {
 
 impl Source {
     /// Reads the DSN, or creates a folder for the temporary file. Opens nothing.
-    pub(crate) fn new(database: &Database) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The DSN is malformed, or there is no room for a temporary file.
+    pub fn new(database: &Database) -> Result<Self, Error> {
         match database {
             Database::Temporary => Source::temporary(),
             Database::Theirs {
@@ -73,24 +77,32 @@ impl Source {
     }
 
     /// Opens a handle with at most `max` connections.
-    pub(crate) async fn open(&self, max: usize) -> cenote::Result<Db> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing stays open.
+    pub async fn open(&self, max: usize) -> cenote::Result<Db> {
         let mut config = self.config.clone();
         config.max = max;
         Builder::from_config(config).open().await
     }
 
     /// The configuration of every handle, except for its size.
-    pub(crate) fn config(&self) -> &DbConfig {
+    pub fn config(&self) -> &DbConfig {
         &self.config
     }
 
     /// The name of the database, without a password.
-    pub(crate) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         &self.shown
     }
 
     /// Keeps a temporary file, and returns where the tables are.
-    pub(crate) fn keep(&mut self) -> String {
+    pub fn keep(&mut self) -> String {
         match &mut self.folder {
             None => self.shown.clone(),
             Some(folder) => {
@@ -99,6 +111,35 @@ impl Source {
             }
         }
     }
+}
+
+/// Returns the option `mode` with which a file of SQLite is opened and left as it was; `None` for other databases, and if
+/// the DSN has a mode. A missing file is not created.
+///
+/// To read, a file is opened read-only, so that its journal mode does not become WAL. A WAL file cannot be: the files
+/// beside it would stay, because only a writable connection removes them. It is opened for both, unless they are there
+/// already.
+pub fn sqlite_mode(dsn: &Dsn, reads_only: bool) -> Option<&'static str> {
+    let is_sqlite = ["sqlite", "sqlite3"].contains(&dsn.driver());
+    let path = dsn
+        .path()
+        .filter(|_| is_sqlite && dsn.option("mode").is_none())?;
+    if path.is_empty() || path.starts_with(':') || path.contains("mode=") {
+        return None;
+    }
+    let is_open = std::path::Path::new(&format!("{path}-wal")).exists();
+    match reads_only && (is_open || !is_wal(path)) {
+        true => Some("ro"),
+        false => Some("rw"),
+    }
+}
+
+/// Whether a file says in its header that it is in WAL mode.
+fn is_wal(path: &str) -> bool {
+    use std::io::Read;
+    let mut header = [0; 20];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    read.is_ok() && header.starts_with(b"SQLite format 3\0") && header[18] == 2
 }
 
 #[cfg(test)]

@@ -37,11 +37,11 @@ pub mod ledger;
 mod report;
 mod run;
 mod summary;
-mod tables;
+pub mod tables;
 mod workload;
 
 pub use crate::checks::{Audits, Finding, PoolState};
-pub use crate::database::Database;
+pub use crate::database::{Database, Source, sqlite_mode};
 pub use crate::faults::{ChaosReport, FAULTS, Fault, FaultReport};
 pub use crate::report::Recorder;
 pub use crate::run::{Chaos, Checked, Error, Options, Run};

@@ -30,7 +30,11 @@ enum Found {
 ///
 /// Those of the database; [`Kind::Other`] if there are tables of these names that only `force`
 /// may drop.
-pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> {
+///
+/// # Cancel safety
+///
+/// Dropped, tables may stay behind; [`drop_all`] removes them.
+pub async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> {
     match find(db).await? {
         Found::Nothing => {}
         Found::Kept => drop_all(db).await?,
@@ -125,7 +129,15 @@ pub(crate) async fn keep(db: &Db) -> Result<()> {
 }
 
 /// Drops the tables.
-pub(crate) async fn drop_all(db: &Db) -> Result<()> {
+///
+/// # Errors
+///
+/// Those of the database.
+///
+/// # Cancel safety
+///
+/// Dropped, tables may stay behind; it can be called again.
+pub async fn drop_all(db: &Db) -> Result<()> {
     // The mark goes last: while it exists, the others are known to be ours.
     for sql in [
         "DROP TABLE cenote_bank_ledger",

@@ -18,7 +18,7 @@ const FLAGS: [&str; 15] = [
     "json", "keep", "force", "help", "version",
 ];
 /// The commands, as the first word.
-const COMMANDS: [&str; 4] = ["run", "chaos", "migrate", "check"];
+const COMMANDS: [&str; 5] = ["run", "chaos", "migrate", "check", "size"];
 
 /// The default length of a run with faults.
 const CHAOS_LENGTH: Duration = Duration::from_secs(60);
@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Run(Options),
     Migrate(MigrateOptions),
     Check(CheckOptions),
+    Size(Box<SizeOptions>),
     Help(&'static str),
     Version,
 }
@@ -71,6 +72,16 @@ pub(crate) struct CheckOptions {
     pub(crate) json: bool,
 }
 
+/// What to measure, and how to show it.
+#[derive(Debug)]
+pub(crate) struct SizeOptions {
+    /// Without the workload, which is read from its file later.
+    pub(crate) measured: cenote_size::Options,
+    pub(crate) workload: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
 /// Reads the arguments, without the program's name, and what they leave to the environment.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
@@ -81,6 +92,7 @@ pub(crate) fn parse(
     match args.peek().and_then(|word| word.to_str()) {
         Some("migrate") => migrate(lexopt::Parser::from_args(args.skip(1)), &environment),
         Some("check") => check(lexopt::Parser::from_args(args.skip(1)), &environment),
+        Some("size") => size(lexopt::Parser::from_args(args.skip(1)), &environment),
         _ => bank(lexopt::Parser::from_args(args), &environment),
     }
 }
@@ -170,6 +182,65 @@ fn check(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Co
     }))
 }
 
+fn size(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
+    const FLAGS: [&str; 13] = [
+        "dsn",
+        "seed",
+        "workload",
+        "allow-writes",
+        "max",
+        "clients",
+        "seconds",
+        "instances",
+        "replicas",
+        "report",
+        "json",
+        "force",
+        "help",
+    ];
+    let (mut dsn, mut workload, mut report, mut json) = (None, None, None, false);
+    let mut measured = cenote_size::Options::new(Database::Temporary);
+    while let Some(arg) = parser.next().map_err(wrong)? {
+        match arg {
+            Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
+            Long("workload") => workload = Some(PathBuf::from(text(&mut parser, "--workload")?)),
+            Long("allow-writes") => measured.allow_writes = true,
+            Long("max") => measured.most = Some(number(&mut parser, "--max", 1, 1_000)?),
+            Long("clients") => {
+                measured.clients = Some(number(&mut parser, "--clients", 1, 10_000)?);
+            }
+            Long("seconds") => measured.length = seconds(&mut parser)?,
+            Long("instances") => {
+                measured.instances = number(&mut parser, "--instances", 1, 10_000)?;
+            }
+            Long("replicas") => measured.replicas = number(&mut parser, "--replicas", 1, 1_000)?,
+            Long("report") => report = Some(PathBuf::from(text(&mut parser, "--report")?)),
+            Long("json") => json = true,
+            Long("force") => measured.force = true,
+            Long("seed") => measured.seed = seed(&mut parser)?,
+            Short('h') | Long("help") => return Ok(Command::Help(help::SIZE)),
+            Long(unknown) => return Err(unknown_flag(unknown, &FLAGS)),
+            other => return Err(wrong(other.unexpected())),
+        }
+    }
+    let dsn = match dsn {
+        None => environment.dsn()?,
+        given => given,
+    };
+    match dsn {
+        Some(dsn) => measured.database = environment.database(dsn)?,
+        None if workload.is_some() => return Err(needs_dsn("--workload")),
+        None if measured.force => return Err(needs_dsn("--force")),
+        None => {}
+    }
+    Ok(Command::Size(Box::new(SizeOptions {
+        measured,
+        workload,
+        report,
+        json,
+    })))
+}
+
 fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
     let mut report = None;
     let (mut page, mut length) = (false, None);
@@ -246,7 +317,7 @@ fn wrong(error: lexopt::Error) -> Failure {
 
 fn needs_dsn(flag: &str) -> Failure {
     Failure::usage(format!(
-        "{flag} is for a database of yours, and none is given: --dsn, or cenote run with CENOTE_DSN"
+        "{flag} is for a database of yours, and none is given: --dsn, or CENOTE_DSN with cenote run or size"
     ))
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn check_driver(database: &Database) -> Result<(), Failure> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
-    /// A file of SQLite is neither created nor changed: opened to write, it would become a WAL database.
+    /// A file of SQLite is neither created nor changed, and nothing stays beside it.
     Read,
 }
 
@@ -63,7 +63,8 @@ pub(crate) async fn open(database: &Database, access: Access) -> Result<(Db, Str
     config.password.clone_from(password);
     config.max = 2;
     if access == Access::Read && is_sqlite(&parsed) && !dsn.expose().contains("mode=") {
-        config.options.set("mode", "ro");
+        let mode = cenote_bank::sqlite_mode(&parsed, true);
+        config.options.set("mode", mode.unwrap_or("ro"));
     }
     let db = Builder::from_config(config).open().await?;
     Ok((db, parsed.to_string()))

@@ -65,6 +65,14 @@ impl Failure {
         Failure::new(130, "interrupted")
     }
 
+    /// The user interrupted the end of `cenote size`.
+    pub(crate) fn interrupted_size() -> Self {
+        Failure::new(
+            130,
+            "interrupted: tables of the bank may be left behind; --force drops them in the next run",
+        )
+    }
+
     /// The exit code, as `--help` says it.
     pub(crate) fn code(&self) -> u8 {
         self.code

@@ -2,13 +2,15 @@
 
 /// `cenote --help`.
 pub(crate) const CENOTE: &str = "\
-cenote: checks, migrates and stresses databases
+cenote: checks, migrates, measures and stresses databases
 
 Usage:
   cenote check DSN         connects, and shows version, login, TLS, latency and
                            settings of a database; see cenote check --help
   cenote migrate DIR       applies the migrations of a folder to a database; see
                            cenote migrate --help
+  cenote size --dsn DSN    measures how many connections a pool should have; see
+                           cenote size --help
   cenote [options]         a bank on a temporary SQLite file, or on --dsn
   cenote run [options]     the same, with CENOTE_DSN as the default of --dsn
   cenote chaos [options]   the same while sessions are killed, the network is
@@ -162,13 +164,91 @@ Fields of --json (times in milliseconds):
   error       null, or  cause (usage, unreachable, login, tls, other)  message
 ";
 
+/// `cenote size --help`.
+pub(crate) const SIZE: &str = "\
+cenote size: measures how many connections a pool should have
+
+Usage:
+  cenote size --dsn DSN --workload FILE   with your statements
+  cenote size --dsn DSN                   with a bank on tables of its own
+  cenote size                             with a bank on a temporary SQLite file
+
+It executes the statements through pools of growing size, finds the size from
+which on throughput no longer grows, measures the sizes around it repeatedly in
+random order, and says what the limit is. At the end nothing is left: no table,
+file or connection.
+
+Options:
+  --dsn DSN       the database (CENOTE_DSN)
+  --workload FILE the statements; see below
+  --allow-writes  the statements may write; without it sessions are read-only
+  --max N         the largest size (64; SQLite: 16; or what the server allows)
+  --clients N     how many tasks share the pool (twice the largest size)
+  --seconds N     for how long at most (60)
+  --instances N   how many instances of the program share the database (1)
+  --replicas N    over how many servers like this one statements are spread (1)
+  --report FILE   writes an HTML page with the curves
+  --json          no live view: the result as one JSON object
+  --seed N        the same order and parameters again (random)
+  --force         drop tables of the bank's names that are in the way
+  -h, --help      this text
+
+A workload has a line for each parameter and a block for each statement:
+
+  # Nine reads for each order. A line that begins with # is a comment.
+  param id     = 1 .. 100000
+  param status = 'open', 'paid', 'sent'
+
+  statement weight 9
+      SELECT name, price FROM product WHERE id = :id
+
+  transaction weight 1
+      UPDATE product SET stock = stock - 1 WHERE id = :id;
+      INSERT INTO orders (product, status) VALUES (:id, :status)
+
+SQL is indented. Weights are how often, compared with the others (1). In a
+transaction a semicolon at the end of a line ends a statement. A parameter is a
+whole number of a range, or one of a list of numbers and texts in quotes. Before
+the measurement every statement is tried once, and rolled back.
+
+CENOTE_DSN, CENOTE_USER and CENOTE_PASSWORD are as in cenote --help.
+
+Ctrl-C stops, and reports what there is; a second one ends at once.
+
+Exit codes:
+  0    there is a recommendation
+  1    there was too much noise or too little time for a verdict
+  2    wrong usage, or the workload is wrong
+  3    the database cannot be reached, or refuses
+  4    something else: the output cannot be written
+  130  ended by a signal before there was anything to report
+
+Fields of --json (times in milliseconds, null for what is unknown):
+  ok  database  driver  workload  read_only  clients  seconds  interrupted
+  processors     of this machine
+  sizes          a list of  size  measurements  throughput  throughput_low
+                 throughput_high  statement_ms (p50  p99)  wait_ms (p50  p99)
+                 busy  waiting  failed
+                 client_cpu   processors that this program used
+                 machine_cpu  the busy share of this machine, from 0 to 1
+                 activity     sessions of the server that were, on average, on
+                              cpu  in locks  on disk  sleeping  other
+                 waiting_to_write  server_work  server_reads
+  knee           connections  low  high  confidence  noise  is_reached, or null
+  limit          client_cpu, server_cpu, locks, disk, one_writer, not_reached,
+                 unknown
+  evidence       how the limit shows
+  recommendation max  total  instances  replicas  reason  setting, or null
+  notes          a list of texts
+";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_text_fits_a_terminal() {
-        for text in [CENOTE, MIGRATE, CHECK] {
+        for text in [CENOTE, MIGRATE, CHECK, SIZE] {
             for line in text.lines() {
                 assert!(line.chars().count() <= 80, "{line}");
             }

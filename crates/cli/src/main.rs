@@ -1,4 +1,4 @@
-//! The `cenote` command: checks and migrates a database, or runs a bank on it that hundreds of
+//! The `cenote` command: checks and migrates a database, measures the right size of a pool, or runs a bank on it that hundreds of
 //! misbehaving tasks use at once.
 
 mod args;
@@ -12,6 +12,8 @@ mod migrate;
 mod page;
 mod run;
 mod screen;
+mod size;
+mod size_view;
 mod suggest;
 mod summary;
 mod view;
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         Ok(Command::Check(options)) => {
             connect::check_driver(&options.database).and_then(|()| finish(check::run(&options)))
         }
+        Ok(Command::Size(options)) => connect::check_driver(&options.measured.database)
+            .and_then(|()| finish(size::run(&options))),
         Ok(Command::Help(text)) => say(text),
         Ok(Command::Version) => say(concat!("cenote ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(failure) => Err(failure),

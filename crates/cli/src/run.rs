@@ -123,7 +123,7 @@ impl Signals {
 
     /// Waits for the next signal.
     #[cfg(unix)]
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.kinds;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -134,7 +134,7 @@ impl Signals {
 
     /// Waits for the next signal.
     #[cfg(not(unix))]
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {
             // Without signals it runs to its end.
             std::future::pending().await

@@ -11,6 +11,7 @@
 //! | [`web_service`] | readers who write a web service on PostgreSQL |
 //! | [`type_features`] | readers who use chrono, uuid or rust_decimal: which features they need |
 //! | [`parameter_types`] | users of PostgreSQL: when to write `?::type` |
+//! | [`pool_size`] | everybody: how many connections a pool should have, and how to measure it |
 //! | [`drivers`] | readers who choose a database: what each driver can do |
 //! | [`migrate`](crate::migrate) | readers whose program manages its schema: migrations |
 //! | [`testing`] | readers who test a service: sandboxes, a database for each test, checked SQL |
@@ -74,6 +75,9 @@ pub mod type_features {}
 
 #[doc = include_str!("../docs/parameter_types.md")]
 pub mod parameter_types {}
+
+#[doc = include_str!("../docs/pool_size.md")]
+pub mod pool_size {}
 
 #[doc = include_str!("../docs/drivers.md")]
 pub mod drivers {}

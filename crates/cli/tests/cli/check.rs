@@ -45,6 +45,21 @@ fn a_sqlite_file_is_described_and_not_changed() {
 }
 
 #[test]
+fn checked_wal_file_has_nothing_beside_it() {
+    let folder = Folder::new();
+    let dsn = folder.dsn();
+    with_db(&dsn, async |db| {
+        db.exec("CREATE TABLE a (n)", ()).await?;
+        db.close().await
+    });
+    let file = folder.path().join("theirs.db");
+    let before = std::fs::read(&file).unwrap();
+    assert_eq!(folder.run(&["check", &dsn]).code, Some(0));
+    assert!(std::fs::read(&file).unwrap() == before);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
 fn a_file_that_is_not_there_is_not_created() {
     let folder = Folder::new();
     let run = folder.run(&["check", &folder.dsn()]);

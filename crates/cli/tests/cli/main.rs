@@ -9,5 +9,6 @@ mod page;
 mod process;
 mod report;
 mod runs;
+mod size;
 mod stopping;
 mod usage;

@@ -223,6 +223,18 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Returns the durations that an earlier snapshot of the same histogram does not have. [`max`](Histogram::max) is that
+    /// of all durations: when the longest was recorded is not known.
+    #[must_use]
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let pairs = self.buckets.iter().zip(&earlier.buckets);
+        Histogram {
+            buckets: pairs.map(|(now, then)| now.saturating_sub(*then)).collect(),
+            sum: self.sum.saturating_sub(earlier.sum),
+            max: self.max,
+        }
+    }
+
     /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -324,6 +336,20 @@ mod tests {
             }
         }
         assert_eq!(upper_bound(bucket(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn difference_has_only_what_came_later() {
+        let live = LiveHistogram::default();
+        live.record(Duration::from_secs(1));
+        let earlier = live.snapshot();
+        assert_eq!(earlier.since(&earlier).count(), 0);
+        assert_eq!(earlier.since(&earlier).quantile(0.5), Duration::ZERO);
+        live.record(Duration::from_millis(2));
+        let later = live.snapshot().since(&earlier);
+        assert_eq!(later.count(), 1);
+        assert_eq!(later.sum(), Duration::from_millis(2));
+        assert!(later.quantile(1.0) < Duration::from_millis(3));
     }
 
     #[test]
