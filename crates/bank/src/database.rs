@@ -1,5 +1,8 @@
 //! The database of a run: the user's, or a temporary file.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use cenote::driver::Dsn;
 use cenote::{Builder, Db, DbConfig, Secret};
 use tempfile::TempDir;
@@ -131,6 +134,37 @@ pub fn sqlite_mode(dsn: &Dsn, reads_only: bool) -> Option<&'static str> {
     match reads_only && (is_open || !is_wal(path)) {
         true => Some("ro"),
         false => Some("rw"),
+    }
+}
+
+/// The file that SQLite keeps beside a database in WAL mode while it is open.
+#[derive(Debug)]
+pub struct WalFile(Option<PathBuf>);
+
+impl WalFile {
+    /// Notes whether there is one, before the database is opened.
+    pub fn before_opening(dsn: &Dsn) -> Self {
+        let is_sqlite = ["sqlite", "sqlite3"].contains(&dsn.driver());
+        let path = dsn.path().filter(|_| is_sqlite);
+        let wal = path.map(|path| PathBuf::from(format!("{path}-wal")));
+        // One that is there belongs to another program.
+        WalFile(wal.filter(|wal| !wal.exists()))
+    }
+
+    /// Waits until it is gone, for a second at most: each connection is closed by its thread, after the handle.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may still be there for a moment.
+    pub async fn gone(&self) {
+        let Some(wal) = &self.0 else { return };
+        let mut looks = tokio::time::interval(Duration::from_millis(2));
+        for _ in 0..500 {
+            looks.tick().await;
+            if !wal.exists() {
+                return;
+            }
+        }
     }
 }
 

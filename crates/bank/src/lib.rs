@@ -41,7 +41,7 @@ pub mod tables;
 mod workload;
 
 pub use crate::checks::{Audits, Finding, PoolState};
-pub use crate::database::{Database, Source, sqlite_mode};
+pub use crate::database::{Database, Source, WalFile, sqlite_mode};
 pub use crate::faults::{ChaosReport, FAULTS, Fault, FaultReport};
 pub use crate::report::Recorder;
 pub use crate::run::{Chaos, Checked, Error, Options, Run};

@@ -116,6 +116,7 @@ struct Found {
 }
 
 async fn look(options: &CheckOptions) -> Result<Found, Error> {
+    let wal = connect::wal_file(&options.database);
     let (db, database) = connect::open(&options.database, Access::Read).await?;
     let began = Instant::now();
     db.ping().await?;
@@ -128,8 +129,7 @@ async fn look(options: &CheckOptions) -> Result<Found, Error> {
     }
     round_trips.sort();
     let facts = facts::of(&db).await?;
-    // Everything is known by now.
-    let _ = db.close().await;
+    connect::close(&db, wal).await;
     Ok(Found {
         database,
         driver: db.driver_name(),

@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use cenote::driver::Dsn;
 use cenote::{Builder, Db, DbConfig, Error};
-use cenote_bank::Database;
+use cenote_bank::{Database, WalFile};
 
 use crate::failure::Failure;
 
@@ -68,6 +68,24 @@ pub(crate) async fn open(database: &Database, access: Access) -> Result<(Db, Str
     }
     let db = Builder::from_config(config).open().await?;
     Ok((db, parsed.to_string()))
+}
+
+/// Notes what is beside a file of SQLite, to wait until a command has left nothing there.
+pub(crate) fn wal_file(database: &Database) -> Option<WalFile> {
+    let Database::Theirs { dsn, .. } = database else {
+        return None;
+    };
+    let parsed = Dsn::parse(dsn.expose()).ok()?;
+    Some(WalFile::before_opening(&parsed))
+}
+
+/// Closes a handle. Every file of its own is gone then.
+pub(crate) async fn close(db: &Db, wal: Option<WalFile>) {
+    // What was done is done, whether or not a connection says goodbye.
+    let _ = db.close().await;
+    if let Some(wal) = wal {
+        wal.gone().await;
+    }
 }
 
 /// Returns the name of the database without a password, if it is a file of SQLite that does not exist and could be created: the

@@ -52,6 +52,7 @@ async fn work(options: &MigrateOptions, applied: &mut Vec<Applied>) -> Result<St
         MigrateMode::Apply => Access::Write,
         MigrateMode::DryRun | MigrateMode::Status => Access::Read,
     };
+    let wal = connect::wal_file(&options.database);
     let (db, shown) = match connect::missing_file(&options.database) {
         // An empty database stands for a file that does not exist: nothing is applied there.
         Some(shown) if access == Access::Read => (
@@ -61,8 +62,7 @@ async fn work(options: &MigrateOptions, applied: &mut Vec<Applied>) -> Result<St
         _ => connect::open(&options.database, access).await?,
     };
     let text = show(options, &migrations, &db, &shown, applied).await;
-    // What was done is done, whether or not the connection says goodbye.
-    let _ = db.close().await;
+    connect::close(&db, wal).await;
     text
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Builder, Db, DbConfig, PooledConnection};
-use cenote_bank::{Database, Source, tables};
+use cenote_bank::{Database, Source, WalFile, tables};
 use fastrand::Rng;
 use tokio::time::Instant;
 
@@ -164,6 +164,7 @@ pub struct Session {
     clients: usize,
     samples: Vec<Sample>,
     notes: Vec<String>,
+    wal: WalFile,
     began: Instant,
     /// How long the measurements took, once they are over.
     took: Option<Duration>,
@@ -182,6 +183,7 @@ impl Session {
     /// Dropped, tables of the bank may stay behind.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let source = Source::new(&options.database)?;
+        let wal = WalFile::before_opening(&source.config().parse_dsn()?);
         let observer = Builder::from_config(configuration(&source, &options, 1))
             .open()
             .await?;
@@ -225,6 +227,7 @@ impl Session {
             dialect,
             samples: Vec::new(),
             notes,
+            wal,
             began: Instant::now(),
             took: None,
         };
@@ -481,6 +484,7 @@ impl Session {
         }
         // Everything is done by now.
         let _ = self.observer.close_and_drain(Duration::from_secs(1)).await;
+        self.wal.gone().await;
         Ok(())
     }
 }

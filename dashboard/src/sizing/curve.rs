@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn uncertain_points_do_not_ask_for_more_connections() {
-        let mut points = curve(&SIZES, |n| 100.0 + n.min(8.0));
+        let mut points = curve(&SIZES, |_| 100.0);
         points[0].throughput = 90.0;
         assert_eq!(knee(&points).map(|knee| knee.connections), Some(2));
         points[0].error = 0.05;
