@@ -4,7 +4,7 @@
 #
 #     ci/size.sh [RUNS]
 #
-# One run is a part of the tests in `ci/test.sh core`. Ten take about 15 minutes. As root it works on a busy machine, too:
+# `ci/test.sh size` runs it once. Ten runs take about 15 minutes. As root it works on a busy machine, too:
 # the processors of two of the workloads are reserved then.
 
 set -euo pipefail

@@ -41,6 +41,7 @@ readonly parts=(
     "loom    models of the pool's core in every order of its steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, a pool in tokio-console"
     "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
+    "size    cenote size on databases whose right pool size is known"
     "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
     "php     the PHP extension: its tests, stub, example and install script, php-fpm"
@@ -103,6 +104,12 @@ part_page() {
     step "documentation of cenote-dashboard" env CARGO_TARGET_DIR="$target" RUSTDOCFLAGS="-D warnings" \
         cargo doc --manifest-path dashboard/Cargo.toml --locked --no-deps
     step "instructions that the page costs the shop" bench/page.sh --check
+}
+
+part_size() {
+    need_servers
+    # With the features of `core`, so that nothing is built again.
+    step "recommended sizes" ci/size.sh 1
 }
 
 part_adapters() {
