@@ -10,6 +10,7 @@ use lexopt::prelude::*;
 
 use crate::failure::Failure;
 use crate::help;
+use crate::size_args::{SizeOptions, size};
 use crate::suggest::nearest;
 
 /// The options of the bank.
@@ -72,16 +73,6 @@ pub(crate) struct CheckOptions {
     pub(crate) json: bool,
 }
 
-/// What to measure, and how to show it.
-#[derive(Debug)]
-pub(crate) struct SizeOptions {
-    /// Without the workload, which is read from its file later.
-    pub(crate) measured: cenote_size::Options,
-    pub(crate) workload: Option<PathBuf>,
-    pub(crate) report: Option<PathBuf>,
-    pub(crate) json: bool,
-}
-
 /// Reads the arguments, without the program's name, and what they leave to the environment.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
@@ -98,7 +89,7 @@ pub(crate) fn parse(
 }
 
 /// The variables of the environment.
-struct Environment<'e>(&'e dyn Fn(&str) -> Option<OsString>);
+pub(crate) struct Environment<'e>(&'e dyn Fn(&str) -> Option<OsString>);
 
 impl Environment<'_> {
     fn variable(&self, name: &str) -> Result<Option<String>, Failure> {
@@ -107,12 +98,12 @@ impl Environment<'_> {
         value.map_err(|_| Failure::usage(format!("{name} is not valid UTF-8")))
     }
 
-    fn dsn(&self) -> Result<Option<String>, Failure> {
+    pub(crate) fn dsn(&self) -> Result<Option<String>, Failure> {
         self.variable("CENOTE_DSN")
     }
 
     /// The user's database at this DSN.
-    fn database(&self, dsn: String) -> Result<Database, Failure> {
+    pub(crate) fn database(&self, dsn: String) -> Result<Database, Failure> {
         Ok(Database::Theirs {
             dsn: Secret::from(dsn),
             user: self.variable("CENOTE_USER")?,
@@ -180,65 +171,6 @@ fn check(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Co
         database: environment.database(dsn)?,
         json,
     }))
-}
-
-fn size(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
-    const FLAGS: [&str; 13] = [
-        "dsn",
-        "seed",
-        "workload",
-        "allow-writes",
-        "max",
-        "clients",
-        "seconds",
-        "instances",
-        "replicas",
-        "report",
-        "json",
-        "force",
-        "help",
-    ];
-    let (mut dsn, mut workload, mut report, mut json) = (None, None, None, false);
-    let mut measured = cenote_size::Options::new(Database::Temporary);
-    while let Some(arg) = parser.next().map_err(wrong)? {
-        match arg {
-            Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
-            Long("workload") => workload = Some(PathBuf::from(text(&mut parser, "--workload")?)),
-            Long("allow-writes") => measured.allow_writes = true,
-            Long("max") => measured.most = Some(number(&mut parser, "--max", 1, 1_000)?),
-            Long("clients") => {
-                measured.clients = Some(number(&mut parser, "--clients", 1, 10_000)?);
-            }
-            Long("seconds") => measured.length = seconds(&mut parser)?,
-            Long("instances") => {
-                measured.instances = number(&mut parser, "--instances", 1, 10_000)?;
-            }
-            Long("replicas") => measured.replicas = number(&mut parser, "--replicas", 1, 1_000)?,
-            Long("report") => report = Some(PathBuf::from(text(&mut parser, "--report")?)),
-            Long("json") => json = true,
-            Long("force") => measured.force = true,
-            Long("seed") => measured.seed = seed(&mut parser)?,
-            Short('h') | Long("help") => return Ok(Command::Help(help::SIZE)),
-            Long(unknown) => return Err(unknown_flag(unknown, &FLAGS)),
-            other => return Err(wrong(other.unexpected())),
-        }
-    }
-    let dsn = match dsn {
-        None => environment.dsn()?,
-        given => given,
-    };
-    match dsn {
-        Some(dsn) => measured.database = environment.database(dsn)?,
-        None if workload.is_some() => return Err(needs_dsn("--workload")),
-        None if measured.force => return Err(needs_dsn("--force")),
-        None => {}
-    }
-    Ok(Command::Size(Box::new(SizeOptions {
-        measured,
-        workload,
-        report,
-        json,
-    })))
 }
 
 fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
@@ -311,17 +243,17 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
     }))
 }
 
-fn wrong(error: lexopt::Error) -> Failure {
+pub(crate) fn wrong(error: lexopt::Error) -> Failure {
     Failure::usage(error.to_string())
 }
 
-fn needs_dsn(flag: &str) -> Failure {
+pub(crate) fn needs_dsn(flag: &str) -> Failure {
     Failure::usage(format!(
         "{flag} is for a database of yours, and none is given: --dsn, or CENOTE_DSN with cenote run or size"
     ))
 }
 
-fn unknown_flag(name: &str, flags: &[&str]) -> Failure {
+pub(crate) fn unknown_flag(name: &str, flags: &[&str]) -> Failure {
     let guess = match nearest(name, flags) {
         Some(near) => format!(", did you mean --{near}?"),
         None => String::new(),
@@ -340,7 +272,7 @@ fn unknown_word(word: &OsString) -> Failure {
 }
 
 /// A value that may be a secret: it is not quoted when it is wrong.
-fn text(parser: &mut lexopt::Parser, name: &str) -> Result<String, Failure> {
+pub(crate) fn text(parser: &mut lexopt::Parser, name: &str) -> Result<String, Failure> {
     not_empty(parser.value().map_err(wrong)?, name)
 }
 
@@ -352,7 +284,7 @@ fn not_empty(value: OsString, name: &str) -> Result<String, Failure> {
     }
 }
 
-fn number(
+pub(crate) fn number(
     parser: &mut lexopt::Parser,
     name: &str,
     least: usize,
@@ -382,7 +314,7 @@ fn faults(parser: &mut lexopt::Parser) -> Result<Vec<Fault>, Failure> {
     names.split(',').map(find).collect()
 }
 
-fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, Failure> {
+pub(crate) fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, Failure> {
     let value = parser.value().map_err(wrong)?;
     let seconds: Option<f64> = value.to_str().and_then(|text| text.parse().ok());
     seconds
@@ -396,7 +328,7 @@ fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, Failure> {
         })
 }
 
-fn seed(parser: &mut lexopt::Parser) -> Result<u64, Failure> {
+pub(crate) fn seed(parser: &mut lexopt::Parser) -> Result<u64, Failure> {
     let value = parser.value().map_err(wrong)?;
     let seed = value.to_str().and_then(|text| text.parse().ok());
     seed.ok_or_else(|| {

@@ -13,6 +13,7 @@ mod page;
 mod run;
 mod screen;
 mod size;
+mod size_args;
 mod size_view;
 mod suggest;
 mod summary;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use cenote_size::{Error, Report, Session, Workload};
 use tokio::time::interval;
 
-use crate::args::SizeOptions;
 use crate::failure::Failure;
 use crate::run::Signals;
+use crate::size_args::SizeOptions;
 use crate::size_view::View;
 
 /// Runs the command.

@@ -112,7 +112,8 @@ impl Ramp {
             .collect();
         sizes.extend([knee, knee + step, knee + 2 * step, knee * 2, knee * 4]);
         sizes.retain(|size| (1..=self.most).contains(size));
-        sizes.push(self.most.min(knee * 4));
+        // Small sizes again: their first measurement may have met a busy moment of the machine.
+        sizes.extend([1, knee.div_ceil(2), self.most.min(knee * 4)]);
         sizes.sort_unstable();
         sizes.dedup();
         sizes

@@ -32,7 +32,7 @@ async fn three_places_of_mariadb_need_three_connections() {
     prepared(&dsn, &[PLACE]).await;
     let known = Known {
         dsn: &dsn,
-        workload: "statement\n  SELECT size_place(3, 0.1)",
+        workload: "statement\n  SELECT size_place(3, 0.2)",
         allow_writes: false,
         length: Duration::from_secs(30),
         size: 3,
