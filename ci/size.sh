@@ -11,4 +11,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 exec ci/postgres.sh run -- ci/mariadb.sh run -- env CENOTE_SIZE_RUNS="${1:-10}" \
-    cargo test -p cenote-size --all-features --test known -- --nocapture --test-threads 1
+    cargo test --workspace --all-features --test known -- --nocapture --test-threads 1
