@@ -230,6 +230,29 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async move { Ok(one_by_one(self, sql, sets, true).await?.1) })
     }
 
+    /// Runs several statements, in order, in as few round trips as possible. Each has its own result.
+    ///
+    /// Without `stops_at_error` an error of one statement does not concern the others. With `stops_at_error` the statements after a
+    /// failed one do not run: the layer sets it in a transaction. Statements after the end of the results have not run, and
+    /// one whose result is the loss of the connection may have run.
+    ///
+    /// No request is a script, a COPY or transaction control. By default, runs one after the other.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, each statement may have run, or not; none runs after [`settle`](Connection::settle).
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost before the first statement was answered.
+    fn run_pipeline<'c>(
+        &'c mut self,
+        requests: &'c [Request<'c>],
+        stops_at_error: bool,
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(one_after_the_other(self, requests, stops_at_error))
+    }
+
     /// Prepares a statement, and keeps it if the connection has a cache.
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>>;
 
@@ -384,6 +407,34 @@ async fn one_by_one<C: Connection + ?Sized>(
         return Err(Error::new(crate::Kind::RolledBack, message));
     }
     Ok((all, rows))
+}
+
+/// Runs statements one after the other.
+///
+/// # Cancel safety
+///
+/// Dropped, one of them is unanswered, and those behind it have not run.
+async fn one_after_the_other<C: Connection + ?Sized>(
+    connection: &mut C,
+    requests: &[Request<'_>],
+    stops_at_error: bool,
+) -> Result<Vec<Result<Outcome>>> {
+    let mut results = Vec::with_capacity(requests.len());
+    let was_open = connection.status() == Status::InTransaction;
+    for request in requests {
+        let result = connection.run(*request).await;
+        if let (Err(lost), true, true) = (&result, results.is_empty(), connection.is_broken()) {
+            return Err(lost.clone());
+        }
+        let has_failed = result.is_err();
+        results.push(result);
+        // The layer rolls back what a statement has begun behind its back: nothing else may run in it.
+        let has_begun = !was_open && connection.status() == Status::InTransaction;
+        if connection.is_broken() || has_begun || stops_at_error && has_failed {
+            break;
+        }
+    }
+    Ok(results)
 }
 
 /// A statement to run.
