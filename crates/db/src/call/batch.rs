@@ -71,8 +71,9 @@ impl<'a> Call<'a> {
             sql: all,
         };
         let mut results = self.send_statements(&class, &mut op).await?;
-        let first = results.iter().find_map(|it| it.as_ref().err()).cloned();
-        results.resize_with(texts.len(), || Err(not_run(first.clone())));
+        // The results end with the error that stopped the batch.
+        let stopped = results.last().and_then(|it| it.as_ref().err()).cloned();
+        results.resize_with(texts.len(), || Err(not_run(stopped.clone())));
         for (result, (text, _)) in results.iter_mut().zip(&texts) {
             if let Err(error) = result {
                 text.scan.relocate(error);
@@ -179,11 +180,11 @@ fn check_bytes(bytes: usize) -> Result<()> {
 }
 
 /// Returns the error of a statement behind a failed one.
-fn not_run(first: Option<Error>) -> Error {
+fn not_run(stopped: Option<Error>) -> Error {
     let message = "the statement did not run, because one before it in the batch failed";
     let error = Error::new(Kind::NotRun, message);
-    match first {
-        Some(first) => error.because(first),
+    match stopped {
+        Some(cause) => error.because(cause),
         None => error,
     }
 }
