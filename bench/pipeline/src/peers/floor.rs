@@ -56,7 +56,7 @@ impl Floor {
         let mut connection = self.connections[index].lock().await;
         let tasks = self.announced[index].swap(0, Ordering::Relaxed);
         connection
-            .read_all(task, tasks * count * width, tasks * width)
+            .read_all(task, tasks * count * width, tasks * width, width)
             .await
     }
 }
@@ -95,15 +95,17 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Makes `count` reads, with up to `width` in flight.
-    async fn read_all(&mut self, task: usize, count: u64, width: u64) -> Outcome<()> {
+    /// Makes `count` reads, with up to `width` in flight; sends `unit` at a time.
+    async fn read_all(&mut self, task: usize, count: u64, width: u64, unit: u64) -> Outcome<()> {
         let (mut sent, mut answered) = (0, 0);
         let mut out = Vec::new();
         while answered < count {
             out.clear();
-            while sent < count && sent - answered < width {
-                read(&mut out, key(task, sent));
-                sent += 1;
+            while sent < count && sent - answered + unit <= width {
+                for n in sent..sent + unit {
+                    read(&mut out, key(task, n));
+                }
+                sent += unit;
             }
             self.stream.write_all(&out).await?;
             answered += self.ready(1).await?;

@@ -191,6 +191,16 @@ impl Op for RunPipeline<'_> {
     fn returned_rows(out: &Self::Out) -> Option<u64> {
         out.iter().flatten().map(Run::returned_rows).sum()
     }
+
+    const TAKES_BEGIN: bool = true;
+
+    fn start_with_begin<'c>(
+        &'c self,
+        begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Self::Out>> {
+        on.begin_pipeline(begin, &self.requests)
+    }
 }
 
 pub(crate) struct RunBatch<'a> {

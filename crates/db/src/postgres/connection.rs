@@ -436,7 +436,15 @@ impl Connection for PostgresConnection {
         requests: &'c [Request<'c>],
         stops_at_error: bool,
     ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
-        Box::pin(self.execute_pipeline(requests, stops_at_error))
+        Box::pin(self.execute_pipeline(None, requests, stops_at_error))
+    }
+
+    fn begin_pipeline<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        requests: &'c [Request<'c>],
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(self.begin_transaction_with_pipeline(begin, requests))
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {

@@ -46,12 +46,18 @@ enum Part {
 }
 
 impl PostgresConnection {
-    /// Runs statements in order. With `stops_at_error` those after a failed one do not run.
+    /// Runs statements in order, after a BEGIN if there is one. With `stops_at_error` those after a failed one do not run.
+    ///
+    /// # Errors
+    ///
+    /// BEGIN failed; or the connection is lost before the first statement was answered.
     pub(super) async fn execute_pipeline(
         &mut self,
+        begin: Option<&str>,
         requests: &[Request<'_>],
         stops_at_error: bool,
     ) -> Result<Vec<Result<Outcome>>> {
+        let mut unsent_begin = begin;
         self.begin_call(InFlight::Statement)?;
         let mut results = Vec::with_capacity(requests.len());
         let mut stale_before = None;
@@ -60,7 +66,13 @@ impl PostgresConnection {
             let part = &rest[..self.count_together(rest)];
             let may_repeat = !stops_at_error && stale_before != Some(results.len());
             let done = self
-                .run_part(part, stops_at_error, may_repeat, &mut results)
+                .run_part(
+                    &mut unsent_begin,
+                    part,
+                    stops_at_error,
+                    may_repeat,
+                    &mut results,
+                )
                 .await;
             match done {
                 Ok(Part::Answered) => {}
@@ -70,6 +82,12 @@ impl PostgresConnection {
                     results.push(Err(lost));
                     break;
                 }
+            }
+            if begin.is_some() && self.status == Status::Idle && !self.wire.is_broken() {
+                // BEGIN has failed, or was not sent because the first statement cannot be.
+                let first = results.drain(..).find_map(Result::err);
+                let failed = first.unwrap_or_else(error::broken);
+                return self.finish_call(Err(failed));
             }
             let has_failed = results.last().is_some_and(Result::is_err);
             if self.wire.is_broken() || stops_at_error && has_failed {
@@ -120,12 +138,15 @@ impl PostgresConnection {
     /// The connection is lost before the first of them was answered.
     async fn run_part(
         &mut self,
+        begin: &mut Option<&str>,
         part: &[Request<'_>],
         stops_at_error: bool,
         may_repeat: bool,
         results: &mut Vec<Result<Outcome>>,
     ) -> Result<Part> {
-        let (mut sent, wrong) = self.send_part_of_pipeline(part, stops_at_error).await?;
+        let (mut sent, wrong) = self
+            .send_part_of_pipeline(begin, part, stops_at_error)
+            .await?;
         let mut lost = None;
         let mut answered = 0;
         for at in &mut sent {
@@ -143,22 +164,13 @@ impl PostgresConnection {
         }
         let unanswered = sent.split_off(answered);
         self.cache.end_preparing();
-        if lost.is_none() {
-            // The server has skipped them.
-            for skipped in unanswered {
-                self.cache.give_up(skipped.closes);
-                if let StatementRef::New(name) = skipped.by {
-                    self.cache.give_up([name]);
-                }
-            }
-        } else if let Some(error) = lost {
+        if let Some(error) = lost {
             self.collect(part, sent, false, results).await;
             if results.is_empty() {
                 return Err(error);
             }
-            let unsent = |it: &Sent| self.wire.is_unsent_from(it.position);
             for (n, it) in unanswered.iter().enumerate() {
-                match (n, unsent(it)) {
+                match (n, self.wire.is_unsent_from(it.position)) {
                     // The rest has not run.
                     (1.., true) => break,
                     (_, true) => results.push(Err(error.clone().never_sent())),
@@ -167,12 +179,18 @@ impl PostgresConnection {
             }
             return Ok(Part::Answered);
         }
-        let all_answered = sent.len();
+        // The server has skipped what follows an error.
+        for skipped in unanswered {
+            self.cache.give_up(skipped.closes);
+            if let StatementRef::New(name) = skipped.by {
+                self.cache.give_up([name]);
+            }
+        }
         if self.collect(part, sent, may_repeat, results).await {
             return Ok(Part::Stale);
         }
         if let Some(wrong) = wrong
-            && (all_answered == 0 || results.last().is_some_and(Result::is_ok) || !stops_at_error)
+            && (!stops_at_error || results.last().is_none_or(Result::is_ok))
         {
             results.push(Err(wrong));
         }
@@ -187,13 +205,14 @@ impl PostgresConnection {
     /// The connection is lost while the first statement is prepared.
     async fn send_part_of_pipeline(
         &mut self,
+        begin: &mut Option<&str>,
         part: &[Request<'_>],
         stops_at_error: bool,
     ) -> Result<(Vec<Sent>, Option<Error>)> {
         let mut sent = Vec::with_capacity(part.len());
         let mut wrong = None;
         // Only the first statement may need a round trip of its own: nothing is in flight yet.
-        let first = self.typed_statement_ref(&mut None, &part[0]).await;
+        let first = self.typed_statement_ref(begin, &part[0]).await;
         let mut first = match first {
             Ok(Ok(by)) => Some(by),
             Ok(Err(mut refused)) => {
@@ -211,8 +230,9 @@ impl PostgresConnection {
             let mark = self.wire.mark();
             let position = self.wire.position();
             let by = by.map(|by| self.unless_preparing(by));
+            let begin_here = if sent.is_empty() { *begin } else { None };
             let queued = by.and_then(|by| {
-                self.queue(None, request, &by, 0)?;
+                self.queue(begin_here, request, &by, 0)?;
                 Ok(by)
             });
             let by = match queued {
@@ -236,7 +256,7 @@ impl PostgresConnection {
                 self.wire.sync();
             }
             sent.push(Sent {
-                answer: by.answer(None, request),
+                answer: by.answer(begin_here, request),
                 by,
                 position,
                 closes,
@@ -244,8 +264,11 @@ impl PostgresConnection {
                 misread: None,
             });
         }
-        if stops_at_error && !sent.is_empty() {
-            self.wire.sync();
+        if !sent.is_empty() {
+            *begin = None;
+            if stops_at_error {
+                self.wire.sync();
+            }
         }
         Ok((sent, wrong))
     }

@@ -60,7 +60,7 @@ async fn a_batch_of_twenty_is_one_round_trip() {
         echo_twenty(&db).await.unwrap();
         assert_eq!(round_trips(&db).await, before + 1);
     }
-    // BEGIN, the batch, COMMIT.
+    // BEGIN with the batch, COMMIT.
     let before = round_trips(&db).await;
     db.transaction(async || {
         let mut batch = db.batch();
@@ -74,7 +74,7 @@ async fn a_batch_of_twenty_is_one_round_trip() {
     })
     .await
     .unwrap();
-    assert_eq!(round_trips(&db).await, before + 3);
+    assert_eq!(round_trips(&db).await, before + 2);
     assert_eq!(ids(&db).await.len(), 20);
 }
 
@@ -544,4 +544,48 @@ async fn settling_a_pipeline_waits_for_every_answer() {
         }
         assert_eq!(client.get::<i32>("SELECT 7").await, 7);
     }
+}
+
+#[tokio::test]
+async fn batch_that_begins_a_transaction_fails_as_its_begin_does() {
+    let db = handle().await;
+    let admin = Db::open(&dsn()).await.unwrap();
+    // The first statement cannot be sent: nothing has begun.
+    db.transaction(async || {
+        let mut batch = db.batch();
+        batch.exec("COPY t TO STDOUT", ());
+        batch.exec(ADD, (7, 1));
+        assert!(batch.run().await.is_err(), "nothing was sent");
+        db.exec(ADD, (1, 1)).await.map(drop)
+    })
+    .await
+    .unwrap();
+    // The first statement fails: the transaction has begun, and has failed.
+    let failed = db.transaction(async || {
+        let mut batch = db.batch();
+        batch.query("SELECT 1 / 0", ());
+        let results = batch.run().await?;
+        assert_eq!(results.check().unwrap_err().sql_state(), Some("22012"));
+        Ok(())
+    });
+    assert_eq!(failed.await.unwrap_err().kind(), Kind::RolledBack);
+    // An array without a cast needs its type first, and native values, too.
+    let one = db.transaction(async || {
+        let mut batch = db.batch();
+        let array = batch
+            .query_scalar_one::<i64>("SELECT count(*) FROM t WHERE id = ANY(?)", (vec![1, 2],));
+        batch.run().await?.take(array)
+    });
+    assert_eq!(one.await.unwrap(), 1);
+    // The session was ended before the transaction began.
+    let pid = session_id(&db).await;
+    kill(&admin, pid).await;
+    db.transaction(async || {
+        let mut batch = db.batch();
+        batch.exec(ADD, (2, 1));
+        batch.run().await?.check()
+    })
+    .await
+    .unwrap();
+    assert_eq!(ids(&db).await, [1, 2]);
 }
