@@ -105,6 +105,9 @@ pub enum Kind {
     Doomed,
     /// The transaction of this call has ended already.
     TransactionEnded,
+    /// The statement of a [batch](crate::StatementBatch) did not run, because one before it failed in the same transaction, or
+    /// because the connection was lost before.
+    NotRun,
     /// The server ended the transaction, or its connection was lost.
     TransactionLost,
     /// The server answered a commit with a rollback.

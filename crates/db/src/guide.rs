@@ -5,6 +5,7 @@
 //! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and common mistakes |
 //! | [`errors`] | everybody: what each error means, what to do about it, what is safe to log |
 //! | [`bulk_loading`] | readers who write many rows: `exec_many`, `query_many`, and what happens if a set fails |
+//! | [`batches`] | readers who want fewer round trips: several statements of one task at once, each with its own result |
 //! | [`sqlite`] | users of SQLite: how it differs, and how Cenote handles that |
 //! | [`copy`] | users of PostgreSQL: many rows at once, in and out |
 //! | [`listen`] | users of PostgreSQL: notifications, for caches and job queues |
@@ -33,6 +34,9 @@ pub mod errors {}
 
 #[doc = include_str!("../docs/bulk_loading.md")]
 pub mod bulk_loading {}
+
+#[doc = include_str!("../docs/batches.md")]
+pub mod batches {}
 
 #[doc = include_str!("../docs/sqlite.md")]
 pub mod sqlite {}

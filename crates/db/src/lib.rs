@@ -40,6 +40,7 @@ pub use inventory;
 #[doc(no_inline)]
 pub use serde::de::DeserializeOwned;
 
+pub use crate::api::batch::{BatchEntry, BatchResults, StatementBatch};
 pub use crate::api::builder::Builder;
 pub use crate::api::connection::{Connection, Pinned};
 pub use crate::api::db::{Binding, Db};

@@ -130,6 +130,18 @@ macro_rules! sql_methods {
             $self.call().query_many(sql, $crate::call::many::Sets::of_iterator(sets))
         }
 
+        /// Returns an empty batch: several statements that PostgreSQL runs in one round trip.
+        #[doc = $here]
+        ///
+        /// Takes no connection. See [`StatementBatch`](crate::StatementBatch) and the [guide](crate::guide::batches).
+        #[track_caller]
+        pub fn batch<'a>($($receiver)+) -> $crate::StatementBatch<'a>
+        where
+            $($outlives)*
+        {
+            $crate::StatementBatch::new($self.call())
+        }
+
         /// Runs a query and returns all its rows.
         #[doc = $here]
         ///

@@ -1,5 +1,6 @@
 //! What users hold: the handle and its builder, executors, transactions, statements, streams, connections.
 
+pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod closure;
 pub(crate) mod connection;

@@ -146,7 +146,7 @@ impl<'a> Feed<'a> {
 }
 
 /// Returns about how many bytes a parameter needs.
-fn size(param: &Param<'_>) -> usize {
+pub(super) fn size(param: &Param<'_>) -> usize {
     fn of(value: &Value<'_>) -> usize {
         let more = match value {
             Value::Text(text) | Value::Decimal(text) | Value::Json(text) => text.len(),

@@ -1,8 +1,10 @@
 //! One call: where it was made, which connection it runs on, how it is sent and how it ends.
 
+pub(crate) mod batch;
 pub(crate) mod many;
 pub(crate) mod op;
 mod outcome;
+pub(crate) mod read;
 mod repeat;
 pub(crate) mod route;
 mod run;

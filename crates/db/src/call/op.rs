@@ -164,6 +164,45 @@ impl Op for RunAll<'_> {
     }
 }
 
+/// Several statements, each with its own result.
+pub(crate) struct RunPipeline<'a> {
+    pub(crate) requests: Vec<Request<'a>>,
+    /// In a transaction, the statements after a failed one do not run.
+    pub(crate) stops_at_error: bool,
+    /// The SQL of all statements as the caller wrote it.
+    pub(crate) sql: &'a str,
+}
+
+impl Op for RunPipeline<'_> {
+    type Out = Vec<Result<Outcome>>;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>> {
+        on.run_pipeline(&self.requests, self.stops_at_error)
+    }
+
+    fn sql(&self) -> &str {
+        self.sql
+    }
+
+    fn rows(out: &Self::Out) -> Option<u64> {
+        Some(out.iter().flatten().filter_map(Run::rows).sum())
+    }
+
+    fn returned_rows(out: &Self::Out) -> Option<u64> {
+        out.iter().flatten().map(Run::returned_rows).sum()
+    }
+
+    const TAKES_BEGIN: bool = true;
+
+    fn start_with_begin<'c>(
+        &'c self,
+        begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Self::Out>> {
+        on.begin_pipeline(begin, &self.requests)
+    }
+}
+
 pub(crate) struct RunBatch<'a> {
     pub(crate) sent: &'a str,
     /// The SQL as the caller wrote it.

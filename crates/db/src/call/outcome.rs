@@ -22,8 +22,9 @@ impl Call<'_> {
         }
     }
 
+    /// Names this call and the cause in the error of a statement.
     #[cold]
-    fn explain(&self, sql: Option<&str>, error: &mut Error) {
+    pub(super) fn explain(&self, sql: Option<&str>, error: &mut Error) {
         let dialect = self.shared().dialect;
         error.set_call(self.site, sql.map(|sql| (dialect, sql)));
         if error.kind() == Kind::Database

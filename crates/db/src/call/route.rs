@@ -213,6 +213,16 @@ impl Route {
         }
     }
 
+    /// Returns whether a transaction is open here, or begins with the next statement.
+    pub(crate) fn is_in_transaction(&mut self) -> bool {
+        let status = self.connection().status();
+        let is_open = matches!(status, Status::InTransaction | Status::Failed);
+        match self {
+            Route::Unpinned(_) => is_open,
+            Route::ConnectionTurn(turn, _) => is_open || turn.bound().in_transaction(),
+        }
+    }
+
     pub(crate) fn is_unpinned(&self) -> bool {
         matches!(self, Route::Unpinned(_))
     }

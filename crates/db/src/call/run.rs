@@ -3,14 +3,15 @@
 use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunAll};
+use super::read::{self, at_most_one, only_row};
 use super::route::Route;
 use super::trace::{self, Traced};
 use super::{Call, Given, Hold, Text, may_pin, route};
-use crate::driver::{Batch, BoxFuture, Outcome};
+use crate::driver::{BoxFuture, Outcome};
 use crate::pooled::handle::Handle;
 use crate::sql::{Class, TransactionVerb};
 use crate::types::row::Row;
-use crate::{DeserializeOwned, Error, Kind, Result, from_row};
+use crate::{DeserializeOwned, Result};
 
 /// Returns whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
 /// expected to leave nothing on it.
@@ -231,45 +232,16 @@ pub(crate) struct Unread<'a> {
 impl Unread<'_> {
     /// Reads all rows.
     pub(crate) fn all<T: DeserializeOwned>(self) -> Result<Vec<T>> {
-        let rows = self.outcome.rows.map(Batch::into_rows);
-        let rows = rows.into_iter().flatten();
-        let read: Result<_> = rows.map(|row| from_row(&row)).collect();
-        read.map_err(|error| self.call.named(Some(self.sql), error))
+        read::all(self.outcome).map_err(|error| self.call.named(Some(self.sql), error))
     }
 
     /// Reads the only row.
     pub(crate) fn one<T: DeserializeOwned>(self) -> Result<T> {
-        let read = only_row(self.outcome).and_then(|row| from_row(&row));
-        read.map_err(|error| self.call.named(Some(self.sql), error))
+        read::one(self.outcome).map_err(|error| self.call.named(Some(self.sql), error))
     }
 
     /// Reads the row, if there is one.
     pub(crate) fn opt<T: DeserializeOwned>(self) -> Result<Option<T>> {
-        let row = at_most_one(self.outcome);
-        let read = row.and_then(|row| row.as_ref().map(from_row).transpose());
-        read.map_err(|error| self.call.named(Some(self.sql), error))
+        read::opt(self.outcome).map_err(|error| self.call.named(Some(self.sql), error))
     }
-}
-
-#[inline]
-fn only_row(outcome: Outcome) -> Result<Row> {
-    at_most_one(outcome)?.ok_or_else(|| {
-        let message = "the query returned no row where one was expected";
-        Error::new(Kind::NoRows, message)
-    })
-}
-
-#[inline]
-fn at_most_one(outcome: Outcome) -> Result<Option<Row>> {
-    let Some(rows) = outcome.rows else {
-        return Ok(None);
-    };
-    if rows.len() > 1 {
-        let message = format!(
-            "the query returned {} rows where at most one was expected",
-            rows.len()
-        );
-        return Err(Error::new(Kind::TooManyRows, message));
-    }
-    Ok(rows.into_first())
 }

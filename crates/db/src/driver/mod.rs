@@ -25,6 +25,7 @@
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 pub(crate) mod cache;
 mod database_error;
+mod defaults;
 mod listening;
 mod sqlstate;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -42,6 +43,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use self::database_error::{DatabaseError, Violation};
+use self::defaults::{one_after_the_other, one_by_one};
 pub use self::listening::{Heard, Listening};
 pub use crate::config::dsn::{Dsn, Host, OptionReader, Options};
 pub use crate::config::secret::{Credentials, Secret};
@@ -230,6 +232,50 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async move { Ok(one_by_one(self, sql, sets, true).await?.1) })
     }
 
+    /// Runs several statements, in order, in as few round trips as possible. Each has its own result.
+    ///
+    /// Without `stops_at_error` an error of one statement does not concern the others. With `stops_at_error` the statements after a
+    /// failed one do not run: the layer sets it in a transaction. Statements after the end of the results have not run, and
+    /// one whose result is the loss of the connection may have run.
+    ///
+    /// No request is a script, a COPY or transaction control. By default, runs one after the other.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, each statement may have run, or not; none runs after [`settle`](Connection::settle).
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost before the first statement was answered.
+    fn run_pipeline<'c>(
+        &'c mut self,
+        requests: &'c [Request<'c>],
+        stops_at_error: bool,
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(one_after_the_other(self, requests, stops_at_error))
+    }
+
+    /// Begins a transaction and runs its first statements, as [`run_pipeline`](Connection::run_pipeline) does with `stops_at_error`: in one
+    /// round trip if possible.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `run_pipeline`; the transaction may have begun.
+    ///
+    /// # Errors
+    ///
+    /// BEGIN failed, or was not sent because the first statement cannot be; or as `run_pipeline`.
+    fn begin_pipeline<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        requests: &'c [Request<'c>],
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(async move {
+            self.begin_with(begin, None).await?;
+            self.run_pipeline(requests, true).await
+        })
+    }
+
     /// Prepares a statement, and keeps it if the connection has a cache.
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>>;
 
@@ -343,47 +389,6 @@ pub trait Connection: fmt::Debug + Send + 'static {
 
     /// Returns the connection as its own type, so that an application can use what only this driver has.
     fn as_any(&mut self) -> &mut dyn Any;
-}
-
-/// Runs a statement with one set after the other, in a transaction of its own if none is open. Returns the affected rows
-/// of all sets, and their rows if they are wanted.
-///
-/// # Cancel safety
-///
-/// Dropped, its own transaction may still be open.
-async fn one_by_one<C: Connection + ?Sized>(
-    connection: &mut C,
-    sql: &str,
-    sets: &[Vec<Param<'_>>],
-    wants_rows: bool,
-) -> Result<(Outcome, Vec<Batch>)> {
-    let mut all = Outcome::default();
-    let mut rows = Vec::new();
-    let own = connection.status() == Status::Idle && !sets.is_empty();
-    if own {
-        connection.begin_with(&Begin::default(), None).await?;
-    }
-    for (n, params) in sets.iter().enumerate() {
-        let mut request = Request::new(sql, params);
-        request.rows = wants_rows;
-        match connection.run(request).await {
-            Ok(outcome) => {
-                all.rows_affected += outcome.rows_affected;
-                rows.extend(outcome.rows);
-            }
-            Err(error) => {
-                if own && !connection.is_broken() {
-                    connection.rollback().await?;
-                }
-                return Err(error.in_set(n as u64));
-            }
-        }
-    }
-    if own && connection.commit().await? == CommitOutcome::RolledBack {
-        let message = "the server answered the commit with a rollback";
-        return Err(Error::new(crate::Kind::RolledBack, message));
-    }
-    Ok((all, rows))
 }
 
 /// A statement to run.

@@ -241,7 +241,9 @@ impl PostgresConnection {
                 self.wire.consume(frame);
                 self.wire.ready()?;
                 self.cache.note_status(self.status);
-                self.take_unsolicited();
+                if !self.wire.is_pending() {
+                    self.take_unsolicited();
+                }
                 return Ok(());
             }
             b'S' | b'N' | b'A' => {
@@ -427,6 +429,22 @@ impl Connection for PostgresConnection {
             let outcome = self.execute_batch(sql, sets, true).await?;
             Ok(outcome.rows.into_iter().collect())
         })
+    }
+
+    fn run_pipeline<'c>(
+        &'c mut self,
+        requests: &'c [Request<'c>],
+        stops_at_error: bool,
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(self.execute_pipeline(None, requests, stops_at_error))
+    }
+
+    fn begin_pipeline<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        requests: &'c [Request<'c>],
+    ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
+        Box::pin(self.begin_transaction_with_pipeline(begin, requests))
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {

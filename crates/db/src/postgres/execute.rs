@@ -42,7 +42,7 @@ pub(super) enum StatementRef {
 
 impl StatementRef {
     /// Returns the answer to expect.
-    fn answer(&self, begin: Option<&str>, request: &Request<'_>) -> Answer {
+    pub(super) fn answer(&self, begin: Option<&str>, request: &Request<'_>) -> Answer {
         let answer = match self {
             StatementRef::Known(statement) => Answer::of(&statement.layout, request.rows),
             StatementRef::New(_) => Answer::new(request.rows),
@@ -280,9 +280,11 @@ impl PostgresConnection {
 
     /// Notes the name under which a statement is prepared: if the future is dropped, the server may or may not have it.
     pub(super) fn note_preparing(&mut self, by: &StatementRef) {
-        match by {
-            StatementRef::New(name) if !name.is_empty() => self.cache.begin_preparing(name),
-            _ => self.cache.end_preparing(),
+        self.cache.end_preparing();
+        if let StatementRef::New(name) = by
+            && !name.is_empty()
+        {
+            self.cache.begin_preparing(name);
         }
     }
 
@@ -357,6 +359,11 @@ impl PostgresConnection {
     /// Caches a statement that was just prepared. Returns false if its name cannot be used.
     pub(super) fn keep(&mut self, by: &StatementRef, sql: &str, answer: &Answer) -> bool {
         self.cache.end_preparing();
+        self.keep_one(by, sql, answer)
+    }
+
+    /// As [`keep`](Self::keep), for one of several statements that are being prepared.
+    pub(super) fn keep_one(&mut self, by: &StatementRef, sql: &str, answer: &Answer) -> bool {
         let StatementRef::New(name) = by else {
             return true;
         };

@@ -42,8 +42,8 @@ pub(super) struct Kept {
     key: u64,
     /// Evicted statements that the server may still have: the next call closes them.
     pub(super) unwanted: Vec<String>,
-    /// The name of the statement that is being prepared.
-    preparing: Option<String>,
+    /// Names that calls in flight prepare or close: the server may or may not have these statements.
+    preparing: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -83,23 +83,41 @@ impl Kept {
             settings: Vec::new(),
             key: 0,
             unwanted: Vec::new(),
-            preparing: None,
+            preparing: Vec::new(),
         }
     }
 
-    /// Notes that a statement is being prepared under this name.
+    /// Notes that a statement is being prepared under this name, or closed.
     pub(super) fn begin_preparing(&mut self, name: &str) {
-        self.preparing = Some(name.to_owned());
+        self.preparing.push(name.to_owned());
+    }
+
+    /// Whether a statement is being prepared under this name.
+    pub(super) fn is_preparing(&self, name: &str) -> bool {
+        self.preparing.iter().any(|it| it == name)
     }
 
     /// Notes that the server has answered, or that nothing is being prepared.
     pub(super) fn end_preparing(&mut self) {
-        self.preparing = None;
+        self.preparing.clear();
     }
 
     /// Notes that the preparing call was dropped: the server may or may not have the statement.
     pub(super) fn give_up_preparing(&mut self) {
-        self.unwanted.extend(self.preparing.take());
+        self.unwanted.append(&mut self.preparing);
+    }
+
+    /// Notes that the server may or may not have these statements, unless they are cached: the next call closes them.
+    pub(super) fn give_up(&mut self, names: impl IntoIterator<Item = String>) {
+        let names = names.into_iter().filter(|name| !name.is_empty());
+        let names: Vec<_> = names.filter(|name| !self.is_kept(name)).collect();
+        self.unwanted.extend(names);
+    }
+
+    /// Whether a cached statement has this name.
+    fn is_kept(&self, name: &str) -> bool {
+        let mut all = self.untouched.statements().chain(self.changed.statements());
+        all.any(|kept| kept.statement.name == name)
     }
 
     #[inline]
@@ -128,11 +146,7 @@ impl Kept {
         // The same text, prepared under other settings.
         self.forget(sql);
         let name = self.name_of(sql);
-        let is_taken = |cache: &StatementCache<Parsed>| {
-            let mut all = cache.statements();
-            all.any(|kept| kept.statement.name == name)
-        };
-        if is_taken(&self.untouched) || is_taken(&self.changed) {
+        if self.is_kept(&name) {
             return None;
         }
         if let Some(oldest) = self.current().make_room() {
@@ -146,6 +160,10 @@ impl Kept {
         if statement.name != self.name_of(&statement.sql) {
             self.unwanted.push(statement.name.clone());
             return false;
+        }
+        // Other statements of a pipeline may have taken the room.
+        if let Some(oldest) = self.current().make_room() {
+            self.unwanted.push(oldest.statement.name.clone());
         }
         let parsed = Parsed {
             statement: Arc::clone(&statement),

@@ -51,6 +51,7 @@ mod lookup;
 mod net;
 mod param;
 mod passfile;
+mod pipeline;
 mod protocol;
 mod require_auth;
 mod reset;

@@ -13,10 +13,7 @@ impl PostgresConnection {
         begin: &Begin,
         first: Option<Request<'_>>,
     ) -> Result<Outcome> {
-        if self.status != Status::Idle {
-            let message = "a transaction is already open on this connection; use a savepoint";
-            return Err(Error::new(Kind::NestedBegin, message));
-        }
+        self.check_idle()?;
         let sql = begin_sql(begin);
         match first {
             Some(first) if !first.script => self.execute(Some(sql), first).await,
@@ -30,6 +27,25 @@ impl PostgresConnection {
                 Ok(Outcome::default())
             }
         }
+    }
+
+    pub(super) async fn begin_transaction_with_pipeline(
+        &mut self,
+        begin: &Begin,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Result<Outcome>>> {
+        self.check_idle()?;
+        self.execute_pipeline(Some(begin_sql(begin)), requests, true)
+            .await
+    }
+
+    /// Refuses to begin a transaction inside of another.
+    fn check_idle(&self) -> Result<()> {
+        if self.status == Status::Idle {
+            return Ok(());
+        }
+        let message = "a transaction is already open on this connection; use a savepoint";
+        Err(Error::new(Kind::NestedBegin, message))
     }
 
     pub(super) async fn commit_transaction(&mut self) -> Result<CommitOutcome> {

@@ -6,6 +6,7 @@
 //!
 //! [`Unanswered`] counts the answers that the server still owes. An answer that nothing asked for breaks the connection.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -35,8 +36,10 @@ pub(super) struct Wire {
     sent_of_outbox: usize,
     /// The outbox contains a password, or has since it was last wiped.
     is_secret: bool,
-    /// The answers that the messages in the outbox still need.
+    /// The answers that the oldest unanswered batch still needs.
     unanswered: Unanswered,
+    /// Those of the batches behind it, in order: nearly always none.
+    behind: VecDeque<Unanswered>,
     /// The outbox has messages after its last Sync.
     unsynced: bool,
     broken: bool,
@@ -48,7 +51,7 @@ pub(super) struct Wire {
     early_read: EarlyRead,
     /// Sending failed; received bytes are still read.
     send_error: Option<io::Error>,
-    /// The number of batches so far, each of which is one round trip.
+    /// The number of round trips so far.
     round_trips: u64,
 }
 
@@ -58,6 +61,7 @@ pub(super) struct Mark {
     len: usize,
     unsynced: bool,
     unanswered: Unanswered,
+    behind: usize,
 }
 
 impl Wire {
@@ -69,6 +73,7 @@ impl Wire {
             sent_of_outbox: 0,
             is_secret: false,
             unanswered: Unanswered::default(),
+            behind: VecDeque::new(),
             unsynced: false,
             broken: false,
             sent: false,
@@ -109,17 +114,32 @@ impl Wire {
         }
     }
 
-    /// Returns the counts, to add the answers that new messages in the outbox need.
+    /// Returns the counts of the batch at the end of the outbox, to add the answers that new messages need.
+    #[inline]
     pub(super) fn ask(&mut self) -> &mut Unanswered {
-        &mut self.unanswered
+        match self.unanswered.is_pending() {
+            false => &mut self.unanswered,
+            true => self.ask_behind(),
+        }
     }
 
-    /// Returns the current end of the outbox and the current counts.
+    #[cold]
+    fn ask_behind(&mut self) -> &mut Unanswered {
+        if self.behind.back().is_none_or(Unanswered::is_pending) {
+            self.behind.push_back(Unanswered::default());
+        }
+        self.behind.back_mut().expect("it was just added")
+    }
+
+    /// Returns the current end of the outbox and the current counts. Behind an unanswered batch it is taken only where another
+    /// one begins.
     pub(super) fn mark(&self) -> Mark {
+        debug_assert!(!self.unsynced || self.behind.is_empty());
         Mark {
             len: self.outbox.len(),
             unsynced: self.unsynced,
             unanswered: self.unanswered,
+            behind: self.behind.len(),
         }
     }
 
@@ -128,6 +148,22 @@ impl Wire {
         self.outbox.truncate(mark.len);
         self.unsynced = mark.unsynced;
         self.unanswered = mark.unanswered;
+        self.behind.truncate(mark.behind);
+    }
+
+    /// Returns the number of batches that are not answered yet.
+    pub(super) fn unanswered_batches(&self) -> usize {
+        usize::from(self.unanswered.is_pending()) + self.behind.len()
+    }
+
+    /// Returns the end of the outbox, while nothing of it was sent.
+    pub(super) fn position(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Whether the socket has taken nothing that was appended at or after this position.
+    pub(super) fn is_unsent_from(&self, position: usize) -> bool {
+        !self.outbox.is_empty() && self.sent_of_outbox <= position
     }
 
     /// Returns the number of bytes that wait to be sent.
@@ -154,19 +190,20 @@ impl Wire {
 
     /// Notes that the last message in the outbox ends a batch, as a Sync does.
     pub(super) fn note_sync(&mut self) {
-        self.unanswered.sync();
+        self.ask().sync();
         self.note_end();
     }
 
     /// Notes a simple query in the outbox, which needs no Sync.
     pub(super) fn note_query(&mut self) {
-        self.unanswered.query();
+        self.ask().query();
         self.note_end();
     }
 
     fn note_end(&mut self) {
         self.unsynced = false;
-        self.round_trips += 1;
+        // What follows an unanswered batch is on its way together with it.
+        self.round_trips += u64::from(self.behind.is_empty());
     }
 
     /// Whether the outbox ends with an incomplete batch.
@@ -224,7 +261,12 @@ impl Wire {
     /// The answer is not complete. This breaks the connection.
     pub(super) fn ready(&mut self) -> Result<()> {
         match self.unanswered.take_ready() {
-            true => Ok(()),
+            true => {
+                if let Some(next) = self.behind.pop_front() {
+                    self.unanswered = next;
+                }
+                Ok(())
+            }
             false => Err(self.garbage("a ReadyForQuery before the answer was complete")),
         }
     }

@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod batches;
 #[path = "../bulk_support/mod.rs"]
 mod bulk;
 mod bulk_loading;

@@ -237,6 +237,7 @@ enum Method {
     DroppedStream,
     Prepare,
     ExecMany,
+    Batch,
     FirstOfScript,
     LastOfScript,
 }
@@ -250,6 +251,7 @@ const METHODS: &[Method] = &[
     Method::DroppedStream,
     Method::Prepare,
     Method::ExecMany,
+    Method::Batch,
     Method::FirstOfScript,
     Method::LastOfScript,
 ];
@@ -279,6 +281,22 @@ macro_rules! run {
                     statement.query(()).await.map(drop)
                 }
                 Method::ExecMany => on.exec_many(sql, [(), ()]).await.map(drop),
+                Method::Batch => {
+                    let mut batch = on.batch();
+                    let number = "SELECT ?::int8";
+                    let before = batch.query_scalar_one::<i64>(number, (1,));
+                    batch.query(sql, ());
+                    batch.exec(sql, ());
+                    let after = batch.query_scalar_one::<i64>(number, (2,));
+                    let mut results = batch.run().await?;
+                    if let Ok(before) = results.take(before) {
+                        assert_eq!(before, 1, "{sql}");
+                    }
+                    if let Ok(after) = results.take(after) {
+                        assert_eq!(after, 2, "{sql}");
+                    }
+                    results.check()
+                }
                 Method::FirstOfScript => {
                     let script = format!("{sql}; SELECT 1");
                     on.exec(&script, ()).await.map(drop)

@@ -26,6 +26,8 @@ mod lost;
 mod lost_session;
 mod many_rows;
 mod pgbouncer;
+mod pipeline;
+mod pipeline_scripted;
 mod reset;
 #[cfg(all(feature = "json", feature = "chrono", feature = "uuid"))]
 mod samples;

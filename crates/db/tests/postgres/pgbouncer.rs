@@ -191,3 +191,21 @@ async fn what_pgbouncer_refuses_fails_the_connect() {
     );
     assert!(!error.to_string().contains("wrong"), "{error}");
 }
+
+#[tokio::test]
+async fn batches_work_without_a_cache() {
+    let db = builder().max(2).open().await.unwrap();
+    let table = table(&db).await;
+    let insert = format!("INSERT INTO {table} VALUES (?, ?)");
+    let select = format!("SELECT n FROM {table} WHERE id = ?");
+    for round in 0..10_i64 {
+        let mut batch = db.batch();
+        batch.exec(&insert, (round, round));
+        let twice = batch.exec(&insert, (round, round));
+        let read = batch.query_scalar_one::<i64>(&select, (round,));
+        let mut results = batch.run().await.unwrap();
+        assert!(results.take(twice).unwrap_err().is_unique_violation());
+        assert_eq!(results.take(read).unwrap(), round);
+        results.check().unwrap();
+    }
+}

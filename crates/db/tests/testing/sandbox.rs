@@ -24,6 +24,7 @@ on_every_database! {
     hook_with_a_commit_commits_nothing,
     failed_batch_is_undone_as_a_whole,
     batch_dropped_at_every_poll_is_there_or_not,
+    statements_of_a_batch_fail_as_in_production,
 }
 
 /// Adds names in every style in which a program can write.
@@ -409,4 +410,32 @@ async fn batch_dropped_at_every_poll_is_there_or_not(database: EmptyDatabase) {
         polls += 1;
     }
     assert_nothing_is_left(&outside).await;
+}
+
+async fn statements_of_a_batch_fail_as_in_production(database: EmptyDatabase) {
+    let outside = with_table(&database).await;
+    let sandbox = database.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let insert = "INSERT INTO item VALUES (?)";
+    let run = async |db: &Db| {
+        let mut batch = db.batch();
+        for name in ["second", "first", "third"] {
+            batch.exec(insert, (name,));
+        }
+        let results = batch.run().await?.into_outcomes();
+        assert!(results[0].is_ok());
+        assert!(results[1].as_ref().unwrap_err().is_unique_violation());
+        results.into_iter().last().unwrap().map(drop)
+    };
+    let inside = db.transaction(async || {
+        let last = run(db).await;
+        assert_eq!(last.unwrap_err().kind(), Kind::NotRun);
+        Err::<(), _>(Error::other("undone"))
+    });
+    inside.await.unwrap_err();
+    assert_eq!(names(db).await, ["first"]);
+    run(db).await.unwrap();
+    assert_eq!(names(db).await, ["first", "second", "third"]);
+    sandbox.finish().await.unwrap();
+    assert_eq!(names(&outside).await, ["first"]);
 }

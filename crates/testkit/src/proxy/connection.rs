@@ -11,10 +11,11 @@ use tokio::time::Instant;
 
 use super::address::{Address, Stream};
 use super::front::Shared;
+use super::line::{FarEnd, NearEnd, line};
 use super::network::{Direction, Network};
 
 /// The most bytes of one read.
-const CHUNK: usize = 16 * 1024;
+pub(super) const CHUNK: usize = 16 * 1024;
 
 /// How the test ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +94,11 @@ async fn ordered(ends: &mut watch::Receiver<Ends>) -> End {
     }
 }
 
-/// One direction of a connection.
+/// One direction of a connection: a reader and a writer with a [`line`] in between.
 struct Way<'s> {
     direction: Direction,
     shared: &'s Shared,
     network: watch::Receiver<Network>,
-    /// The bytes forwarded so far.
-    gone: u64,
     rng: Rng,
 }
 
@@ -109,7 +108,6 @@ impl<'s> Way<'s> {
             direction,
             shared,
             network: shared.network(),
-            gone: 0,
             rng,
         }
     }
@@ -124,26 +122,74 @@ impl<'s> Way<'s> {
         from: &mut ReadHalf<Stream>,
         to: &mut WriteHalf<Stream>,
     ) -> io::Result<()> {
+        let (near, far) = line();
+        let mut exit = Exit {
+            direction: self.direction,
+            shared: self.shared,
+            network: self.network.clone(),
+            gone: 0,
+        };
+        tokio::try_join!(self.read(from, near), exit.write(far, to))?;
+        Ok(())
+    }
+
+    /// Reads until the sender closes or is lost, and puts what arrives on the line.
+    async fn read(&mut self, from: &mut ReadHalf<Stream>, mut near: NearEnd) -> io::Result<()> {
         let mut bytes = vec![0; CHUNK];
         let mut has_greeted = false;
         loop {
-            let read = from.read(&mut bytes).await?;
-            if self.direction == Direction::ToServer && !has_greeted && read > 0 {
-                self.shared.has_greeted(&bytes[..read]);
+            let is_delayed = self.network.borrow_and_update().is_delayed();
+            let mut room = near.room(is_delayed).await;
+            let read = from.read(&mut bytes).await;
+            let network = *self.network.borrow_and_update();
+            if network.is_delayed() {
+                room.share(read.as_ref().map_or(0, |read| *read));
+            }
+            let delay = network.delay + network.jitter.mul_f64(self.rng.f64());
+            let bytes = match read {
+                Ok(read) => &bytes[..read],
+                Err(lost) => {
+                    near.put(delay, room, Err(lost));
+                    return Ok(());
+                }
+            };
+            if self.direction == Direction::ToServer && !has_greeted && !bytes.is_empty() {
+                self.shared.has_greeted(bytes);
                 has_greeted = true;
             }
-            self.shared.has_read(self.direction, read);
-            let network = *self.network.borrow_and_update();
-            wait(network.delay + network.jitter.mul_f64(self.rng.f64())).await;
-            let mut left = &bytes[..read];
-            while !left.is_empty() {
-                left = self.send_piece(left, to).await?;
+            self.shared.has_read(self.direction, bytes.len());
+            near.put(delay, room, Ok(bytes.to_vec()));
+            if bytes.is_empty() {
+                return Ok(());
             }
-            if read == 0 {
+        }
+    }
+}
+
+/// The end of a direction at which bytes leave the proxy.
+struct Exit<'s> {
+    direction: Direction,
+    shared: &'s Shared,
+    network: watch::Receiver<Network>,
+    /// The bytes forwarded so far.
+    gone: u64,
+}
+
+impl Exit<'_> {
+    /// Writes what arrives at the end of the line.
+    async fn write(&mut self, mut far: FarEnd, to: &mut WriteHalf<Stream>) -> io::Result<()> {
+        while let Some(arrived) = far.next().await {
+            let bytes = arrived.bytes?;
+            if bytes.is_empty() {
                 self.way_is_free().await?;
                 return to.shutdown().await;
             }
+            let mut left = &bytes[..];
+            while !left.is_empty() {
+                left = self.send_piece(left, to).await?;
+            }
         }
+        Ok(())
     }
 
     /// Sends the next piece and returns the rest.

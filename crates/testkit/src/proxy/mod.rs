@@ -27,12 +27,16 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A [delay](Network::delay) is that of a long line: many messages are on their way at once, as on a real network, so that
+//! pipelining shows. Without a delay the proxy forwards what it has read before it reads on.
+//!
 //! The proxy uses Tokio's clock: under a paused clock a delay of an hour takes no time. One seed always gives the
 //! same jitter and the same scripts; the scheduler decides in which order two connections are accepted.
 
 mod address;
 mod connection;
 mod front;
+mod line;
 mod network;
 mod script;
 

@@ -16,9 +16,10 @@ pub enum Direction {
 /// A change also applies to open connections, from the next piece on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// How long everything is delayed, in each direction. Default: not at all.
+    /// How long everything is delayed, in each direction. Default: not at all. The throughput stays as it is: up to 1 MiB of each
+    /// direction is on its way at once.
     pub delay: Duration,
-    /// The longest random addition to `delay`, drawn for each read. Default: none.
+    /// The longest random addition to `delay`, drawn for each read. Nothing overtakes what was read before. Default: none.
     pub jitter: Duration,
     /// Bytes per second in each direction. Default: no limit. 0 counts as 1.
     pub bandwidth: Option<u64>,
@@ -44,6 +45,11 @@ impl Network {
     /// Returns a network without faults.
     pub fn ideal() -> Self {
         Network::default()
+    }
+
+    /// Whether bytes spend time on their way.
+    pub(super) fn is_delayed(&self) -> bool {
+        !(self.delay.is_zero() && self.jitter.is_zero())
     }
 
     pub(super) fn holds_back(&self, direction: Direction) -> bool {

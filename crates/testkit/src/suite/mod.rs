@@ -28,6 +28,7 @@
 //! | `errors` | database errors |
 //! | `values` | parameters and results |
 //! | `statements` | affected rows, batches, preparing, caching, scripts |
+//! | `pipelines` | several statements at once, each with its own result |
 //! | `streams` | rows in batches |
 //! | `session` | reset, ping, close; template and connect |
 //!
@@ -38,6 +39,7 @@ mod abilities;
 mod client;
 mod dropped;
 mod errors;
+mod pipelines;
 mod session;
 mod statements;
 mod status;
@@ -52,6 +54,7 @@ use std::time::Duration;
 pub use self::abilities::{Ability, abilities, check_table};
 pub use self::dropped::*;
 pub use self::errors::*;
+pub use self::pipelines::*;
 pub use self::session::*;
 pub use self::statements::*;
 pub use self::status::*;
@@ -113,6 +116,7 @@ macro_rules! __for_each_promise {
             a_dropped_rollback_leaves_the_status_known
             a_dropped_savepoint_leaves_the_transaction_usable
             a_dropped_batch_leaves_nothing_but_its_effect
+            a_dropped_pipeline_leaves_nothing_but_its_effect
             a_dropped_prepare_leaves_a_usable_connection
             a_dropped_stream_start_leaves_no_rows
             a_dropped_end_of_a_stream_leaves_no_rows
@@ -144,6 +148,9 @@ macro_rules! __for_each_promise {
             a_batch_returns_the_rows_of_all_sets
             a_batch_of_nothing_does_nothing
             a_batch_stops_at_the_first_error
+            each_statement_of_a_pipeline_has_its_own_result
+            an_error_in_a_pipeline_is_of_its_statement_alone
+            a_pipeline_stops_at_an_error_if_it_shall
             prepare_returns_parameters_and_columns
             a_statement_can_be_run_again_and_again
             more_statements_than_the_cache_holds_are_fine

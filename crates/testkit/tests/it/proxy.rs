@@ -155,6 +155,112 @@ async fn delay_applies_each_way_and_no_fault_takes_no_time() {
     );
 }
 
+/// Sends requests of one byte without waiting for answers; the server answers each with the same byte. Returns the time
+/// until the last answer.
+async fn pipelined(client: TcpStream, at_server: TcpStream, requests: usize) -> Duration {
+    let begun = Instant::now();
+    let (mut from_client, mut to_client) = tokio::io::split(at_server);
+    let (mut from_server, mut to_server) = tokio::io::split(client);
+    let send = async {
+        for request in 0..requests {
+            to_server.write_all(&[request.to_le_bytes()[0]]).await?;
+            // So that each request is read alone.
+            tokio::task::yield_now().await;
+        }
+        to_server.shutdown().await
+    };
+    let mut answers = Vec::new();
+    let echo = async {
+        let echoed = tokio::io::copy(&mut from_client, &mut to_client).await?;
+        to_client.shutdown().await?;
+        Ok::<_, io::Error>(echoed)
+    };
+    let receive = from_server.read_to_end(&mut answers);
+    let (echoed, sent, received) = tokio::join!(echo, send, receive);
+    received.unwrap();
+    assert_eq!(echoed.unwrap(), requests as u64);
+    sent.unwrap();
+    let expected = (0..requests).map(|request| request.to_le_bytes()[0]);
+    assert!(answers.into_iter().eq(expected), "answers in order");
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_requests_are_on_their_way_together() {
+    let server = Server::start().await;
+    let proxy = server.proxy().await;
+    let delay = Duration::from_secs(100);
+    for jitter in [Duration::ZERO, delay / 2] {
+        proxy.set(Network {
+            delay,
+            jitter,
+            ..Network::ideal()
+        });
+        let (client, at_server) = server.connect(&proxy).await;
+        let took = pipelined(client, at_server, 500).await;
+        let longest = 2 * (delay + jitter) + Duration::from_secs(1);
+        assert!(took >= 2 * delay && took < longest, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_leaves_the_throughput_as_it_is() {
+    let server = Server::start().await;
+    let proxy = server.proxy().await;
+    let delay = Duration::from_secs(100);
+    proxy.set(Network {
+        delay,
+        ..Network::ideal()
+    });
+    let (mut client, mut at_server) = server.connect(&proxy).await;
+    let begun = Instant::now();
+    // Stored and forwarded read by read, this would take 60 delays or more.
+    passes(&mut client, &mut at_server, &noise(1_000_000)).await;
+    let took = begun.elapsed();
+    assert!(took >= delay && took < 5 * delay, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_arrives_behind_the_bytes_before_it() {
+    let server = Server::start().await;
+    let proxy = server.proxy().await;
+    let delay = Duration::from_secs(100);
+    proxy.set(Network {
+        delay,
+        ..Network::ideal()
+    });
+    let (mut client, mut at_server) = server.connect(&proxy).await;
+    client.write_all(b"last words").await.unwrap();
+    // A delay that is removed lets nothing overtake.
+    until(&proxy, |traffic| traffic.from_client == 10).await;
+    proxy.heal();
+    let begun = Instant::now();
+    client.write_all(b", and more").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut heard = Vec::new();
+    at_server.read_to_end(&mut heard).await.unwrap();
+    assert_eq!(heard, b"last words, and more");
+    assert!(begun.elapsed() < 2 * delay, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn without_a_delay_nothing_is_read_ahead() {
+    let server = Server::start().await;
+    let proxy = server.proxy().await;
+    let (mut client, _at_server) = server.connect(&proxy).await;
+    proxy.set(Network {
+        black_hole: Some(Direction::ToServer),
+        ..Network::ideal()
+    });
+    client.write_all(&noise(100_000)).await.unwrap();
+    until(&proxy, |traffic| traffic.from_client > 0).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let read = proxy.traffic().from_client;
+    assert!(read <= 16 * 1024, "{read} bytes were read ahead");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_narrow_line_takes_its_time() {
     let server = Server::start().await;

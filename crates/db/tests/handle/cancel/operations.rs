@@ -110,6 +110,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         nests: true,
     },
     Operation {
+        name: "batch",
+        run: |stage| Box::pin(batch(stage)),
+        gives: &[1, 2],
+        is_atomic: false,
+        is_free: true,
+        nests: true,
+    },
+    Operation {
         name: "query",
         run: |stage| Box::pin(query(stage)),
         is_free: true,
@@ -261,6 +269,18 @@ async fn exec_many(stage: &Stage<'_>) -> Result<()> {
     let sets = [(1,), (2,)];
     let many = stage.db.exec_many("INSERT INTO t VALUES (?)", sets);
     many.await.map(drop)
+}
+
+async fn batch(stage: &Stage<'_>) -> Result<()> {
+    stage.may_commit();
+    let mut batch = stage.db.batch();
+    batch.exec(ONE, ());
+    let many = batch.query("SELECT * FROM many", ());
+    batch.exec(TWO, ());
+    let mut results = batch.run().await?;
+    results.check()?;
+    assert_eq!(results.take(many)?.len(), 5);
+    Ok(())
 }
 
 async fn query(stage: &Stage<'_>) -> Result<()> {
