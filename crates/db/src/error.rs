@@ -109,7 +109,8 @@ pub enum Kind {
     TransactionLost,
     /// The server answered a commit with a rollback.
     RolledBack,
-    /// The connection was lost during a commit: whether the server committed is unknown.
+    /// Whether the server committed, or whether the commit will last, is unknown: the connection was lost during the commit,
+    /// or the server stopped waiting for its standbys to confirm it.
     OutcomeUnknown,
     /// The wait for a connection could never have ended.
     SelfDeadlock,
@@ -447,8 +448,8 @@ impl Error {
         &self.details.holders
     }
 
-    /// Returns whether the call failed because its connection, or the transaction on it, was lost: the kind is
-    /// `ConnectionLost`, `OutcomeUnknown` or `TransactionLost`.
+    /// Returns whether the call failed because its connection, or the transaction on it, was lost, or its commit is in doubt:
+    /// the kind is `ConnectionLost`, `OutcomeUnknown` or `TransactionLost`.
     pub fn is_connection_lost(&self) -> bool {
         matches!(
             self.kind(),
@@ -457,12 +458,17 @@ impl Error {
     }
 
     /// Returns whether the same transaction may succeed if it is run again: after a serialization failure,
-    /// a deadlock, or a lock that was not granted in time.
+    /// a deadlock, a lock that was not granted in time, or on a server without room for another transaction.
     pub fn is_retryable(&self) -> bool {
         self.kind() != Kind::OutcomeUnknown
             && matches!(
                 self.violation(),
-                Some(Violation::Serialization | Violation::Deadlock | Violation::Locked)
+                Some(
+                    Violation::Serialization
+                        | Violation::Deadlock
+                        | Violation::Locked
+                        | Violation::Exhausted
+                )
             )
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::engine::Engine;
 use super::env::Environment;
 use super::net::client_certificate::{CertificateMode, ClientCertificate, FileOption};
 use super::net::socket::TcpOptions;
@@ -43,6 +44,8 @@ pub(super) struct Config {
     pub(super) channel_binding: ChannelBinding,
     pub(super) require_auth: RequireAuth,
     pub(super) session_attrs: SessionAttrs,
+    /// `None`: what the server says.
+    pub(super) engine: Option<Engine>,
     /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) tcp: TcpOptions,
@@ -172,6 +175,7 @@ impl Config {
                 ("prefer-standby", SessionAttrs::PreferStandby),
             ],
         )?;
+        let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
         let tcp = read_tcp(&mut reader)?;
         let parameters = read_parameters(&mut reader, &settings)?;
@@ -191,6 +195,7 @@ impl Config {
             channel_binding: channel_binding.unwrap_or(ChannelBinding::Prefer),
             require_auth,
             session_attrs: session_attrs.unwrap_or(SessionAttrs::Any),
+            engine,
             connect_timeout,
             tcp,
         })

@@ -8,6 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
+use super::engine::Engine;
 use super::known_type::KnownType;
 use super::listening::PostgresListening;
 use super::net::hosts;
@@ -56,7 +57,8 @@ impl Template for PostgresTemplate {
         Box::pin(async move {
             let (started, peer) = hosts::connect(&self.config, &credentials).await?;
             let types = Arc::clone(&self.types);
-            let mut connection = PostgresConnection::new(started, peer, types, settings);
+            let engine = self.config.engine.unwrap_or_else(|| Engine::of(&started));
+            let mut connection = PostgresConnection::new(started, peer, types, settings, engine);
             connection.check_reading()?;
             Ok(Box::new(connection) as Box<dyn Connection>)
         })

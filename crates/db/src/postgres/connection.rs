@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::cancel::Canceller;
 use super::connect::Types;
 use super::copy::OpenCopy;
+use super::engine::Engine;
 use super::error;
 use super::kept::{Change, Kept};
 use super::net::hosts::Peer;
@@ -51,6 +52,10 @@ pub struct PostgresConnection {
     /// The last INSERT whose sets have to run one by one.
     pub(super) singly: Option<Box<str>>,
     warnings: u64,
+    /// Which server speaks the protocol, and so what its codes mean.
+    pub(super) engine: Engine,
+    /// The server has stopped waiting for its standbys to confirm the commit of the present call.
+    pub(super) unconfirmed: bool,
     /// The server's reason for closing the idle connection, if it sent one.
     farewell: Option<Error>,
 }
@@ -71,6 +76,7 @@ impl PostgresConnection {
         peer: Peer,
         types: Arc<Types>,
         settings: &ConnectSettings,
+        engine: Engine,
     ) -> Self {
         let mut cache = Kept::new(settings.statement_cache);
         for (name, value) in &started.parameters {
@@ -89,6 +95,8 @@ impl PostgresConnection {
             copy: None,
             singly: None,
             warnings: 0,
+            engine,
+            unconfirmed: false,
             farewell: None,
         }
     }
@@ -238,6 +246,9 @@ impl PostgresConnection {
                 if let Some(misread @ Misread::Encoding) = self.session.misread() {
                     answer.distrust(misread);
                 }
+                if self.unconfirmed || answer.report.is_some() {
+                    self.check_outcome(answer);
+                }
                 self.wire.consume(frame);
                 self.wire.ready()?;
                 self.cache.note_status(self.status);
@@ -292,6 +303,7 @@ impl PostgresConnection {
             b'N' => {
                 if let Some(report) = Report::read(body) {
                     self.warnings += u64::from(report.severity == "WARNING");
+                    self.unconfirmed |= report.is_unconfirmed_commit();
                     log_notice(&report);
                 }
             }

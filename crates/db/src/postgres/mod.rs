@@ -23,7 +23,7 @@
 //! | `types`, `text`, `array`, `calendar` | values of rows |
 //! | `from_sql`, `binary` | values of rows for types of the user |
 //! | `lookup`, `known_type` | looks up types that are not built in |
-//! | `error` | errors of the server and of the socket |
+//! | `error`, `engine` | errors of the server and of the socket; which server it is, and commits whose outcome is unknown |
 
 mod array;
 mod authenticate;
@@ -37,6 +37,7 @@ mod connection;
 pub(crate) mod copy;
 mod dropped_call;
 mod early_read;
+mod engine;
 mod env;
 mod error;
 mod execute;

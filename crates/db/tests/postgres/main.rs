@@ -14,6 +14,7 @@ mod connect;
 mod copy;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod doubt;
 mod errors;
 mod faults;
 mod hostile;
