@@ -47,6 +47,8 @@ struct ErrorDetails {
     holders: Vec<Holder>,
     /// The server cannot have received anything of the call.
     never_sent: bool,
+    /// Hosts answered, and none has the role that the program asked for.
+    is_without_host: bool,
     /// The parameter set that failed, counted from 0.
     set: Option<u64>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -145,6 +147,7 @@ impl Error {
                 roles: Vec::new(),
                 holders: Vec::new(),
                 never_sent: false,
+                is_without_host: false,
                 set: None,
                 source: None,
                 repeats_source: false,
@@ -196,6 +199,19 @@ impl Error {
     pub fn never_sent(mut self) -> Self {
         self.change(|details| details.never_sent = true);
         self
+    }
+
+    /// Marks a failed connect to hosts that answered, of which none has the role that the program asked for. The handle
+    /// tries again until its callers' deadlines.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub(crate) fn without_host(mut self) -> Self {
+        self.change(|details| details.is_without_host = true);
+        self
+    }
+
+    pub(crate) fn is_without_host(&self) -> bool {
+        self.details.is_without_host
     }
 
     /// Names the parameter set that failed, counted from 0: for drivers, whose batch has sets of parameters.

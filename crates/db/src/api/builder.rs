@@ -1,7 +1,7 @@
 //! The builder: every setting of a handle, and opening it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::config::dsn::Dsn;
 use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver};
+use crate::hosts::watch;
 use crate::listen::{Hub, Setup};
 use crate::pooled::activity::Activities;
 use crate::pooled::connection::PooledConnection;
@@ -391,6 +392,7 @@ impl Builder {
             runtime: runtime.clone(),
             defaults: Defaults::default(),
             last_loss: AtomicU64::new(0),
+            is_open: AtomicBool::new(false),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if let Some(breaker) = self.breaker {
@@ -406,6 +408,9 @@ impl Builder {
             next_check: AtomicU64::new(0),
         });
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        // Release pairs with the acquire of `connect_to_any`.
+        handle.pool.manager().is_open.store(true, Ordering::Release);
+        watch::start(&handle);
         Ok(handle)
     }
 }
@@ -419,6 +424,7 @@ fn pool_builder(
     config: &DbConfig,
     runtime: Arc<dyn Runtime>,
 ) -> PoolBuilder {
+    let waits_for_hosts = connections.template.hosts().is_some();
     let mut pool = Pool::builder(connections)
         .min(config.min)
         .max(if config.unpooled { 1 } else { config.max })
@@ -429,6 +435,10 @@ fn pool_builder(
         .lifetime_jitter(config.lifetime_jitter)
         .concurrent_creations(config.max_creating)
         .runtime(runtime);
+    if waits_for_hosts {
+        // While no host fits, a creation goes on; each of its attempts has the connect timeout.
+        pool = pool.no_create_timeout();
+    }
     if let Some(name) = &config.name {
         pool = pool.name(name.clone());
     }

@@ -550,8 +550,7 @@ impl Db {
     ///
     /// A connection did not close in order. It is gone nevertheless.
     pub async fn close(&self) -> Result<()> {
-        self.handle.shared.close();
-        self.handle.hub.close();
+        self.handle.close();
         let closed = self.handle.pool.close().await;
         self.handle.hub.ended().await;
         closed.map_err(not_closed)
@@ -567,8 +566,7 @@ impl Db {
     ///
     /// Connections were still in use at the deadline; the message names their call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
-        self.handle.shared.close();
-        self.handle.hub.close();
+        self.handle.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
         self.handle.hub.ended().await;
         drained.map_err(not_closed)

@@ -27,6 +27,7 @@ use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
     Prepared, Request, Reset, Savepoint, Status, Tls, Value, boxed_in_place,
 };
+use crate::hosts::Place;
 use crate::{Error, Kind, Result};
 
 /// After this idle time, `probe` reads the socket before the next call.
@@ -56,6 +57,12 @@ pub struct PostgresConnection {
     pub(super) engine: Engine,
     /// The server has stopped waiting for its standbys to confirm the commit of the present call.
     pub(super) unconfirmed: bool,
+    /// Its place at its host, if there is a choice of hosts.
+    pub(super) place: Option<Arc<Place>>,
+    /// The server has refused a write, and was taken to write to.
+    pub(super) is_demoted: bool,
+    /// The layer has begun the transaction as a read-only one.
+    pub(super) begun_read_only: bool,
     /// The server's reason for closing the idle connection, if it sent one.
     farewell: Option<Error>,
 }
@@ -77,6 +84,7 @@ impl PostgresConnection {
         types: Arc<Types>,
         settings: &ConnectSettings,
         engine: Engine,
+        place: Option<Arc<Place>>,
     ) -> Self {
         let mut cache = Kept::new(settings.statement_cache);
         for (name, value) in &started.parameters {
@@ -97,6 +105,9 @@ impl PostgresConnection {
             warnings: 0,
             engine,
             unconfirmed: false,
+            place,
+            is_demoted: false,
+            begun_read_only: false,
             farewell: None,
         }
     }
@@ -134,7 +145,7 @@ impl PostgresConnection {
     /// Begins a call, if no other one is open.
     pub(super) fn begin_call(&mut self, call: InFlight) -> Result<()> {
         if self.wire.is_broken() {
-            return Err(self.farewell.clone().unwrap_or_else(error::broken));
+            return Err(self.why_broken());
         }
         if self.stream.is_some() {
             let message = "a row stream is open on this connection; end it first";
@@ -161,6 +172,11 @@ impl PostgresConnection {
     /// Ends a call whose answer is complete.
     pub(super) fn end_call(&mut self) {
         self.in_flight = InFlight::Nothing;
+    }
+
+    /// Returns the server's reason for closing the idle connection, if it sent one.
+    pub(super) fn farewell(&self) -> Option<Error> {
+        self.farewell.clone()
     }
 
     pub(super) fn warnings_so_far(&self) -> u64 {
@@ -212,6 +228,7 @@ impl PostgresConnection {
 
     /// Returns the error of a lost connection: the server's reason, if it sent one.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
+        let lost = self.suspect_lost(lost);
         let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
             return lost;
         };
@@ -296,6 +313,9 @@ impl PostgresConnection {
         match frame.tag {
             b'S' => {
                 if let Some((name, value)) = message::parameter(body) {
+                    if name == b"in_hot_standby" {
+                        self.suspect_host();
+                    }
                     self.session.note_parameter(name, value);
                     self.cache.note_setting(name, value);
                 }
@@ -341,6 +361,7 @@ impl PostgresConnection {
                     "the server closed an idle connection"
                 );
                 if report.is_fatal() {
+                    self.suspect_host();
                     self.farewell = Some(error::from_report(report).never_sent());
                 }
             }
@@ -514,10 +535,17 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
+    fn is_outdated(&self) -> bool {
+        self.is_demoted || self.place.as_ref().is_some_and(|place| place.is_outdated())
+    }
+
     /// Checks for a closed connection. Shortly after an answer it relies on the executor's reports, which costs no
     /// system call; later it reads the socket.
     #[inline]
     fn probe(&mut self, rested: Duration) {
+        if self.place.is_some() && self.is_outdated() {
+            self.wire.set_broken();
+        }
         if rested < PROBE_AFTER && !self.wire.is_readable() {
             return;
         }

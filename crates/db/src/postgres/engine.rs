@@ -39,6 +39,7 @@ impl PostgresConnection {
     /// server did not wait for, or CockroachDB's 40003.
     #[cold]
     pub(super) fn check_outcome(&mut self, answer: &mut Answer) {
+        self.suspect_by(answer.report.as_deref());
         let is_unconfirmed = std::mem::take(&mut self.unconfirmed);
         let is_ambiguous = |state: &str| self.engine == Engine::Cockroach && state == "40003";
         if let Some(report) = answer.report.take_if(|report| is_ambiguous(&report.state)) {

@@ -17,6 +17,7 @@ impl PostgresConnection {
             let message = "a transaction is already open on this connection; use a savepoint";
             return Err(Error::new(Kind::NestedBegin, message));
         }
+        self.begun_read_only = begin.read_only;
         let sql = begin_sql(begin);
         match first {
             Some(first) if !first.script => self.execute(Some(sql), first).await,

@@ -9,6 +9,7 @@ mod bulk;
 mod cache;
 mod calls;
 mod cancel;
+mod cluster;
 mod conformance;
 mod connect;
 mod copy;

@@ -133,6 +133,15 @@ impl Client {
 
     /// Answers every statement as one without rows, until the client goes; `refuse` gives an SQLSTATE to those that fail.
     pub(crate) async fn converse(&mut self, refuse: impl Fn(&str) -> Option<&'static str>) {
+        self.converse_and_tell(refuse, |_| None).await;
+    }
+
+    /// The same; `tell` gives one value to simple queries that ask for it.
+    pub(crate) async fn converse_and_tell(
+        &mut self,
+        refuse: impl Fn(&str) -> Option<&'static str>,
+        tell: impl Fn(&str) -> Option<String>,
+    ) {
         let mut statements: HashMap<String, String> = HashMap::new();
         let (mut bound, mut status, mut is_skipping) = (String::new(), b'I', false);
         let texts = |body: &[u8]| -> Vec<String> {
@@ -174,7 +183,12 @@ impl Client {
                             out = error(state);
                             status = after_error(sql, status);
                         }
-                        None => (out, status) = done(sql, status),
+                        None => {
+                            out = tell(sql).map(|value| row(&value)).unwrap_or_default();
+                            let (tag, after) = done(sql, status);
+                            out.extend(tag);
+                            status = after;
+                        }
                     }
                     out.extend(message(b'Z', &[status]));
                 }
@@ -188,6 +202,18 @@ impl Client {
             self.send(&out).await;
         }
     }
+}
+
+/// A row of one text.
+fn row(value: &str) -> Vec<u8> {
+    let mut described = vec![0, 1, b'c', 0];
+    described.extend([
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0,
+    ]);
+    let mut row = vec![0, 1];
+    row.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+    row.extend(value.as_bytes());
+    [message(b'T', &described), message(b'D', &row)].concat()
 }
 
 /// A server's error.
