@@ -114,7 +114,6 @@ impl Db {
         Builder::from_config(DbConfig::from_env()?).open().await
     }
 
-    #[cfg(feature = "check")]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

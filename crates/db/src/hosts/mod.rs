@@ -11,6 +11,11 @@
 //! [`State`] decides and knows no I/O; [`watch`] asks the hosts; a driver admits each connection ([`Hosts::admit`]) and keeps
 //! its [`Place`]. A handle with one host of any role has none of this.
 
+#![cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "only the driver of PostgreSQL chooses among hosts")
+)]
+
 mod state;
 pub(crate) mod watch;
 

@@ -2,6 +2,7 @@
 //! host, so that one that hangs delays no other.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -20,6 +21,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a host may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a host is asked that refused the login: repeated attempts lock accounts.
+const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
 /// The time between two probes of one host, however many errors raise suspicion.
 const REST: Duration = Duration::from_millis(100);
@@ -40,6 +44,7 @@ pub(crate) fn start(handle: &Arc<Handle>) {
             // It must not keep the handle from being dropped.
             handle: Arc::downgrade(handle),
             probe: None,
+            is_refused: false,
         };
         manager.runtime.spawn(Box::pin(watcher.run()));
     }
@@ -53,6 +58,30 @@ struct Watcher {
     runtime: Arc<dyn Runtime>,
     handle: Weak<Handle>,
     probe: Option<Box<dyn HostProbe>>,
+    /// The host refused the login.
+    is_refused: bool,
+}
+
+/// Turns a panic, of a provider of credentials, into an error: the host is asked again later.
+async fn contained(asking: impl Future<Output = Result<HostRole>>) -> Result<HostRole> {
+    let mut asking = pin!(asking);
+    poll_fn(move |cx| {
+        // The probe is dropped after an error.
+        let polled = catch_unwind(AssertUnwindSafe(|| asking.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| {
+            let message = "asking for the role of a host panicked";
+            Poll::Ready(Err(Error::new(Kind::Other, message)))
+        })
+    })
+    .await
+}
+
+/// Returns whether another login would be refused as well.
+fn is_refusal(error: &Error) -> bool {
+    let is_login = error
+        .sql_state()
+        .is_some_and(|state| state.starts_with("28"));
+    is_login || error.kind() == Kind::Config
 }
 
 impl Watcher {
@@ -75,12 +104,13 @@ impl Watcher {
             if rested.is_some() || !self.is_due(asked) {
                 continue;
             }
-            let role = within(&runtime, Some(PATIENCE), self.ask()).await;
+            let role = within(&runtime, Some(PATIENCE), contained(self.ask())).await;
             let role = role.unwrap_or_else(|| Err(Error::new(Kind::Timeout, "no answer in time")));
             if let Err(error) = &role {
                 tracing::debug!(host = self.hosts.names[self.host], %error, "a host does not answer");
                 self.probe = None;
             }
+            self.is_refused = role.as_ref().is_err_and(is_refusal);
             if self.hosts.len() == 1 {
                 // It is asked rarely, and its name may be another server's then.
                 self.probe = None;
@@ -97,6 +127,7 @@ impl Watcher {
         let regular = match self.hosts.len() {
             // Only a suspicion has a single host asked.
             1 => None,
+            _ if self.is_refused => asked.map(|asked| asked + AFTER_REFUSAL),
             _ => asked.map(|asked| asked + INTERVAL),
         };
         let cut = self.hosts.cut_at(self.host);

@@ -185,8 +185,19 @@ impl ConnectionManager {
     /// # Cancel safety
     ///
     /// Dropped, the lost connection stays.
-    pub(crate) async fn reconnect(&self, connection: &mut PooledConnection) -> Result<()> {
-        let lost = connection.take_over(self.connect().await?);
+    pub(crate) async fn reconnect(
+        &self,
+        connection: &mut PooledConnection,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let fresh = match self.template.hosts() {
+            None => self.connect().await?,
+            Some(hosts) => {
+                let fresh = within(&self.runtime, limit, Box::pin(self.connect_to_any(hosts)));
+                fresh.await.unwrap_or_else(|| Err(no_host_in_time(hosts)))?
+            }
+        };
+        let lost = connection.take_over(fresh);
         // No await follows: the new connection is in use now.
         self.runtime.spawn(Box::pin(async move {
             if let Err(error) = lost.close().await {
@@ -296,6 +307,17 @@ pub(crate) fn connect_timed_out(limit: Duration, template: &dyn Template) -> Err
         template.address()
     );
     Error::new(Kind::Timeout, message)
+}
+
+/// Returns the error of a call whose deadline has passed before a host fitted.
+fn no_host_in_time(hosts: &Hosts) -> Error {
+    let message = "timed out waiting for a host that fits";
+    match hosts.why_none() {
+        Some(why) => {
+            Error::new(Kind::Timeout, format!("{message}: {}", why.message())).because(why)
+        }
+        None => Error::new(Kind::Timeout, message),
+    }
 }
 
 impl Manager for ConnectionManager {

@@ -190,11 +190,7 @@ pub(crate) async fn connect(
             wanted,
             listens,
         };
-        let order = match choice {
-            None => (0..config.servers.len()).collect(),
-            Some(hosts) => hosts.order(|role| role::fits(wanted, role)),
-        };
-        match side_by_side(&search, &order, &mut failures).await {
+        match side_by_side(&search, &mut failures).await {
             Some(connected) => return Ok(*connected),
             None if failures.are_final => break,
             None => {}
@@ -208,20 +204,24 @@ pub(crate) async fn connect(
     })
 }
 
-/// Tries the servers in this order: the next one when one has failed, or has not answered for [`STAGGER`].
+/// Tries the servers in order: the next one when one has failed, or has not answered for [`STAGGER`].
 ///
 /// # Cancel safety
 ///
 /// If dropped, nothing stays open.
-async fn side_by_side(
-    search: &Search<'_>,
-    order: &[usize],
-    failures: &mut Failures,
-) -> Option<Box<Connected>> {
+async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Box<Connected>> {
     let runtime = TokioRuntime::new();
+    let mut appeared = pin!(search.choice.map(|hosts| hosts.fits_now()));
+    if let Some(appeared) = appeared.as_mut().as_pin_mut() {
+        // A host that fits from now on is not missed.
+        appeared.enable();
+    }
+    let order = match search.choice {
+        None => (0..search.config.servers.len()).collect(),
+        Some(hosts) => hosts.order(|role| role::fits(search.wanted, role)),
+    };
     let mut left = order.iter().enumerate();
     let mut trying: Vec<BoxFuture<'_, Tried>> = Vec::new();
-    let mut appeared = pin!(search.choice.map(|hosts| hosts.fits_now()));
     loop {
         if let Some((nth, &server)) = left.next() {
             let is_last = nth + 1 == order.len();

@@ -1,4 +1,4 @@
-//! A primary and its standby: the primary is killed, or hangs, and the standby is promoted under load.
+//! A primary and two standbys: the primary is killed, or hangs, and a standby is promoted, while tasks move money.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -9,47 +9,97 @@ use cenote::{Db, Error, Kind};
 use tokio::task::JoinSet;
 
 use super::to_write;
-use crate::servers::own::OwnServer;
-use crate::servers::{dsn_at, soon, until};
+use crate::servers::own::{OwnServer, send};
+use crate::servers::{soon, until};
 
 const TASKS: usize = 8;
 
-/// A primary whose commits wait for its standby.
-async fn pair() -> (OwnServer, OwnServer) {
-    let primary = OwnServer::start(&["synchronous_commit=on"]).await;
-    let standby = primary.start_standby(&["synchronous_commit=on"]).await;
-    let admin = Db::open(&primary.dsn()).await.unwrap();
-    admin
-        .exec("CREATE TABLE paid (id int8 PRIMARY KEY)", ())
-        .await
-        .unwrap();
-    until("the standby follows", async || {
-        let sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
-        admin.query_as_one::<i64>(sql, ()).await.unwrap() == 1
-    })
-    .await;
-    wait_for_standby(&primary, &standby).await;
-    (primary, standby)
+const ACCOUNTS: i64 = 10;
+
+/// A primary whose commits wait for the first of its two standbys.
+struct Cluster {
+    primary: OwnServer,
+    next: OwnServer,
+    other: OwnServer,
 }
 
-/// Has the commits of a primary wait for this standby. The setting is made after the standby was copied, which would
-/// otherwise wait for itself when it is promoted.
-async fn wait_for_standby(primary: &OwnServer, standby: &OwnServer) {
-    let admin = Db::open(&primary.dsn()).await.unwrap();
-    let names = format!(
-        "ALTER SYSTEM SET synchronous_standby_names = '{}'",
-        standby.name()
-    );
-    admin.exec(&names, ()).await.unwrap();
-    admin.query("SELECT pg_reload_conf()", ()).await.unwrap();
-    until("commits wait for it", async || {
-        let sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-        admin.query_as_one::<i64>(sql, ()).await.unwrap() == 1
-    })
-    .await;
+impl Cluster {
+    async fn start() -> Self {
+        let primary = OwnServer::start(&["synchronous_commit=on"]).await;
+        let (next, other) = tokio::join!(
+            primary.start_standby(&["synchronous_commit=on"]),
+            primary.start_standby(&["synchronous_commit=on"])
+        );
+        let admin = Db::open(&primary.dsn()).await.unwrap();
+        let make = format!(
+            "CREATE TABLE account (id int8 PRIMARY KEY, balance int8); \
+             INSERT INTO account SELECT id, 100 FROM generate_series(0, {ACCOUNTS} - 1) id; \
+             CREATE TABLE paid (id int8 PRIMARY KEY)"
+        );
+        admin.exec(&make, ()).await.unwrap();
+        let cluster = Cluster {
+            primary,
+            next,
+            other,
+        };
+        cluster.wait_for_next().await;
+        cluster
+    }
+
+    fn dsn(&self) -> String {
+        to_write(&[self.primary.port(), self.next.port(), self.other.port()])
+    }
+
+    /// Has the commits of the primary wait for the next one. The setting is made after that one was copied, which would
+    /// otherwise wait for itself when it is promoted.
+    async fn wait_for_next(&self) {
+        let admin = Db::open(&self.primary.dsn()).await.unwrap();
+        let name = self.next.name();
+        let names = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
+        admin.exec(&names, ()).await.unwrap();
+        admin.query("SELECT pg_reload_conf()", ()).await.unwrap();
+        until(
+            "commits wait for it, and the other one follows",
+            async || {
+                let sql = "SELECT count(*) FILTER (WHERE sync_state = 'sync'), count(*) \
+                       FROM pg_stat_replication WHERE state = 'streaming'";
+                let seen: (i64, i64) = admin.query_as_one(sql, ()).await.unwrap();
+                seen == (1, 2)
+            },
+        )
+        .await;
+    }
+
+    /// Promotes the next one, and returns when it accepts writes.
+    async fn promote(&self) -> Instant {
+        let admin = Db::open(&self.next.dsn()).await.unwrap();
+        let sql = "SELECT pg_promote(true)";
+        assert!(admin.query_as_one::<bool>(sql, ()).await.unwrap());
+        Instant::now()
+    }
+
+    /// The primary has crashed and the next one was promoted: the crashed one comes back as its standby, and the other one
+    /// follows it, too.
+    async fn close_ranks(&mut self) {
+        let conninfo = format!(
+            "host={} port={} user=cenote application_name={}",
+            crate::servers::required_variable("CENOTE_TEST_POSTGRES_SOCKETS"),
+            self.next.port(),
+            self.other.name()
+        );
+        let admin = Db::open(&self.other.dsn()).await.unwrap();
+        let follow = format!("ALTER SYSTEM SET primary_conninfo = '{conninfo}'");
+        admin.exec(&follow, ()).await.unwrap();
+        admin.query("SELECT pg_reload_conf()", ()).await.unwrap();
+        self.primary.follow(&self.next).await;
+        std::mem::swap(&mut self.primary, &mut self.next);
+        // The one that has followed all the time is promoted next.
+        std::mem::swap(&mut self.next, &mut self.other);
+        self.wait_for_next().await;
+    }
 }
 
-/// Tasks that store numbers all the time.
+/// Tasks that move money all the time, and note each transfer by a number.
 struct Load {
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
@@ -130,6 +180,9 @@ impl Shared {
         let admin = Db::open(&server.dsn()).await.unwrap();
         let ids: Vec<i64> = admin.query_as("SELECT id FROM paid", ()).await.unwrap();
         let there: BTreeSet<i64> = ids.into_iter().collect();
+        let sum = "SELECT sum(balance)::int8 FROM account";
+        let sum: i64 = admin.query_as_one(sum, ()).await.unwrap();
+        assert_eq!(sum, 100 * ACCOUNTS);
         let (stored, unknown) = (self.stored.lock().unwrap(), self.unknown.lock().unwrap());
         let lost: Vec<_> = stored.difference(&there).collect();
         assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
@@ -143,87 +196,65 @@ impl Shared {
     }
 }
 
-async fn open(hosts: &[&OwnServer]) -> Db {
-    let ports: Vec<_> = hosts.iter().map(|host| host.port()).collect();
-    let db = Db::builder(&to_write(&ports))
+async fn open(dsn: &str) -> Db {
+    let db = Db::builder(dsn)
         .max(4)
         .cleanup_timeout(Duration::from_secs(1));
     db.open().await.unwrap()
 }
 
-/// Promotes a standby, and returns when it accepts writes.
-async fn promote(standby: &OwnServer) -> Instant {
-    let admin = Db::open(&dsn_at(standby.port())).await.unwrap();
-    let promoted: bool = admin
-        .query_as_one("SELECT pg_promote(true)", ())
-        .await
-        .unwrap();
-    assert!(promoted);
-    Instant::now()
-}
-
 #[tokio::test]
 async fn writes_are_back_two_seconds_after_a_promotion() {
-    let (mut primary, mut standby) = pair().await;
-    let db = open(&[&primary, &standby]).await;
+    let mut cluster = Cluster::start().await;
+    let db = open(&cluster.dsn()).await;
     let load = Load::start(&db);
     load.stores_more().await;
+    // Every host is the primary once, and crashes.
     for round in 0..3 {
-        primary.crash().await;
-        let promoted = promote(&standby).await;
+        cluster.primary.crash().await;
+        let promoted = cluster.promote().await;
         load.stores_more().await;
         let took = promoted.elapsed();
         assert!(took < Duration::from_secs(2), "round {round}: {took:?}");
         println!("round {round}: writes are back after {took:?}");
-        // The crashed one comes back as the standby of the new primary.
-        primary.follow(&standby).await;
-        std::mem::swap(&mut primary, &mut standby);
-        wait_for_standby(&primary, &standby).await;
+        cluster.close_ranks().await;
     }
-    load.end().await.check(&primary).await;
+    load.end().await.check(&cluster.primary).await;
 }
 
 #[tokio::test]
 async fn primary_that_hangs_is_left_and_never_written_to() {
-    let (primary, standby) = pair().await;
-    let db = open(&[&primary, &standby]).await;
+    let cluster = Cluster::start().await;
+    let db = open(&cluster.dsn()).await;
     let load = Load::start(&db);
     load.stores_more().await;
-    let admin = Db::open(&primary.dsn()).await.unwrap();
-    let sql = "SELECT pid::int8 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let admin = Db::open(&cluster.primary.dsn()).await.unwrap();
+    let sql = "SELECT pid::int8 FROM pg_stat_activity \
+               WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let backends: Vec<i64> = admin.query_as(sql, ()).await.unwrap();
-    primary.signal("STOP");
+    cluster.primary.signal("STOP");
     for backend in &backends {
-        crate::servers::own::send("STOP", &backend.to_string());
+        send("STOP", &backend.to_string());
     }
-    let promoted = promote(&standby).await;
+    let promoted = cluster.promote().await;
     load.stores_more().await;
     let took = promoted.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
     println!("writes are back after {took:?}");
-    until("nothing is connected to the old one", async || {
-        db.hosts()[0].connections == 0
-    })
-    .await;
+    let is_left = async || db.hosts()[0].connections == 0;
+    until("nothing is connected to the old one", is_left).await;
     // It wakes up, and believes that it is the primary.
     for backend in &backends {
-        let _ = std::process::Command::new("kill")
-            .args(["-CONT", &backend.to_string()])
-            .status();
+        send("CONT", &backend.to_string());
     }
-    primary.signal("CONT");
-    until("it is asked again", async || {
-        db.hosts()[0]
-            .role
-            .is_some_and(|role| !role.standby && role.history.is_some())
-    })
-    .await;
+    cluster.primary.signal("CONT");
+    let timeline = |host: usize| {
+        let role = db.hosts()[host].role.filter(|role| !role.standby)?;
+        role.history.map(|history| history.timeline)
+    };
+    until("it is asked again", async || timeline(0).is_some()).await;
     load.stores_more().await;
-    let hosts = db.hosts();
-    assert_eq!(hosts[0].connections, 0);
-    assert!(
-        hosts[0].role.unwrap().history.unwrap().timeline
-            < hosts[1].role.unwrap().history.unwrap().timeline
-    );
-    load.end().await.check(&standby).await;
+    assert_eq!(db.hosts()[0].connections, 0);
+    assert!(timeline(0) < timeline(1));
+    load.end().await.check(&cluster.next).await;
 }
