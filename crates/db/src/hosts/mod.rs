@@ -13,7 +13,10 @@
 
 #![cfg_attr(
     not(feature = "postgres"),
-    allow(dead_code, reason = "only the driver of PostgreSQL chooses among hosts")
+    allow(
+        dead_code,
+        reason = "only the driver of PostgreSQL chooses among hosts"
+    )
 )]
 
 mod state;

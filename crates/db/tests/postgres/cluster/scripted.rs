@@ -16,6 +16,8 @@ enum Is {
     Standby,
     /// On this timeline.
     Primary(u32),
+    /// The name is a primary's by now, and the present connections are a standby's.
+    Moved(u32),
 }
 
 /// A host whose role a test changes.
@@ -53,9 +55,11 @@ impl Host {
                 ];
                 client.let_in_with(&settings).await;
                 let writes = AtomicU32::new(0);
+                let was_there = !matches!(shared.is(), Is::Moved(_));
                 let refuse = |sql: &str| match (sql, shared.is()) {
                     (WRITE, Is::Standby) => Some("25006"),
-                    (WRITE, Is::Primary(_)) => {
+                    (WRITE, Is::Moved(_)) if was_there => Some("25006"),
+                    (WRITE, Is::Primary(_) | Is::Moved(_)) => {
                         if writes.fetch_add(1, Ordering::Relaxed) == 0 {
                             shared.sessions.fetch_add(1, Ordering::Relaxed);
                         }
@@ -70,7 +74,9 @@ impl Host {
                         Some(if standby { "t" } else { "f" }.to_owned())
                     }
                     (sql, _) if sql.starts_with("SHOW") => Some("off".to_owned()),
-                    (sql, Is::Primary(timeline)) if sql.contains("pg_control_system") => {
+                    (sql, Is::Primary(timeline) | Is::Moved(timeline))
+                        if sql.contains("pg_control_system") =>
+                    {
                         Some(format!("77 {timeline:08X}"))
                     }
                     _ => None,
@@ -150,6 +156,23 @@ async fn demoted_primary_leaves_the_pool() {
     assert_eq!((hosts[0].connections, hosts[1].connections), (0, 3));
     assert!(hosts[0].retired > 0 && hosts[0].role.unwrap().standby);
     assert_eq!(hosts[1].role.unwrap().history.unwrap().timeline, 2);
+}
+
+#[tokio::test]
+async fn refused_write_ends_the_connection_of_a_name_that_moved() {
+    let host = Host::start(Is::Primary(1)).await;
+    let db = open(&to_write(&[host.server.port()])).await;
+    write_on_all(&db).await;
+    // On the same timeline, as behind a proxy that was wrong: only the refusal tells.
+    host.becomes(Is::Moved(1));
+    let mut refused = 0;
+    while let Err(error) = soon("a write ends", db.exec(WRITE, ())).await {
+        assert_eq!(error.sql_state(), Some("25006"), "{error:?}");
+        refused += 1;
+        assert!(refused <= 3, "{error:?}");
+    }
+    assert!(refused > 0);
+    assert_eq!(db.hosts()[0].retired, 0);
 }
 
 #[tokio::test]
