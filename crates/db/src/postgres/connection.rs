@@ -64,7 +64,7 @@ pub struct PostgresConnection {
     /// The layer has begun the transaction as a read-only one.
     pub(super) begun_read_only: bool,
     /// The server's reason for closing the idle connection, if it sent one.
-    farewell: Option<Error>,
+    pub(super) farewell: Option<Error>,
 }
 
 /// The call in flight.
@@ -174,11 +174,6 @@ impl PostgresConnection {
         self.in_flight = InFlight::Nothing;
     }
 
-    /// Returns the server's reason for closing the idle connection, if it sent one.
-    pub(super) fn farewell(&self) -> Option<Error> {
-        self.farewell.clone()
-    }
-
     pub(super) fn warnings_so_far(&self) -> u64 {
         self.warnings
     }
@@ -224,21 +219,6 @@ impl PostgresConnection {
     pub(super) async fn fill(&mut self, answer: &mut Answer) -> Result<()> {
         let filled = poll_fn(|cx| self.wire.poll_fill(cx)).await;
         filled.map_err(|lost| self.why_lost(lost, answer))
-    }
-
-    /// Returns the error of a lost connection: the server's reason, if it sent one.
-    pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
-        let lost = self.suspect_lost(lost);
-        let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
-            return lost;
-        };
-        // The server closed the idle session while the call was on its way. It reads messages in
-        // order: without BindComplete it has not begun to run anything.
-        let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
-        match report.ends_session() && !has_begun {
-            true => error::from_report(*report).never_sent(),
-            false => self.wire.unless_sent(error::from_report(*report)),
-        }
     }
 
     /// Reads what has arrived, up to the end of the answer. Returns false if the answer is not complete.
@@ -346,32 +326,6 @@ impl PostgresConnection {
                 Ok(None) | Err(_) => return,
             }
         }
-    }
-
-    #[cold]
-    fn break_unasked(&mut self) {
-        let frame = self.wire.frame().ok().flatten();
-        let report = frame.filter(|frame| frame.tag == b'E');
-        let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
-        match report {
-            // The server's reason for closing the connection.
-            Some(report) => {
-                tracing::debug!(
-                    message = report.message,
-                    "the server closed an idle connection"
-                );
-                if report.is_fatal() {
-                    self.suspect_host();
-                    self.farewell = Some(error::from_report(report).never_sent());
-                }
-            }
-            None => {
-                tracing::warn!(
-                    "closing a connection: the server sent a message that no call asked for"
-                )
-            }
-        }
-        self.wire.set_broken();
     }
 
     /// Fails the COPY of a simple query. The server answers the query once, whether it reads this message or

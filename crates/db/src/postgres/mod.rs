@@ -23,7 +23,7 @@
 //! | `types`, `text`, `array`, `calendar` | values of rows |
 //! | `from_sql`, `binary` | values of rows for types of the user |
 //! | `lookup`, `known_type` | looks up types that are not built in |
-//! | `suspicion` | errors that say that the host may have lost its role |
+//! | `suspicion` | why a connection was lost, and whether its host may have lost its role |
 //! | `error`, `engine` | errors of the server and of the socket; which server it is, and commits whose outcome is unknown |
 
 mod array;

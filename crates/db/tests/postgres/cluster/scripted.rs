@@ -9,7 +9,7 @@ use cenote::{Db, Kind};
 
 use super::{of, to_write};
 use crate::servers::scripted::{Client, Scripted};
-use crate::servers::{soon, until};
+use crate::servers::{free_port, soon, until};
 
 #[derive(Clone, Copy, Debug)]
 enum Is {
@@ -266,6 +266,14 @@ async fn without_a_fitting_host_calls_wait_until_their_deadline() {
     two.becomes(Is::Standby);
     let opened = soon("it ends", Db::builder(&dsn).min(1).open()).await;
     assert_eq!(opened.unwrap_err().kind(), Kind::Connect);
+    // Nobody answers: that is no question of roles.
+    let nobody = Db::open(&to_write(&[free_port(), free_port()]))
+        .await
+        .unwrap();
+    let error = soon("it is refused", nobody.exec(WRITE, ()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Connect, "{error:?}");
     // A handle that waits can be closed and dropped.
     let waiting = Db::open(&dsn).await.unwrap();
     let call = waiting.exec(WRITE, ());
