@@ -4,7 +4,7 @@
 use super::connection::PostgresConnection;
 use super::error;
 use super::protocol::answer::Answer;
-use super::protocol::message::{Reader, Report};
+use super::protocol::message::Report;
 use crate::driver::Status;
 use crate::{Error, Kind};
 
