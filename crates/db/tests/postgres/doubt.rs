@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cenote::{Db, Error, Kind, Result};
+use cenote::{Db, Kind, Result};
 
 use crate::servers::client::with_option;
 use crate::servers::own::OwnServer;
@@ -134,7 +134,7 @@ const UPDATE: &str = "UPDATE t SET a = 1";
 async fn run(dsn: &str) -> Result<()> {
     let db = Db::open(dsn).await.unwrap();
     let options = db.transaction_options();
-    let run = options.retry(async || Ok::<_, Error>(drop(db.exec(UPDATE, ()).await?)));
+    let run = options.retry(async || db.exec(UPDATE, ()).await.map(drop));
     soon("the transaction ends", run).await
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cenote::{Db, Error, Kind};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::to_write;
 use crate::servers::own::{OwnServer, send};
