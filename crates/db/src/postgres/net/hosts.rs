@@ -190,10 +190,18 @@ pub(crate) async fn connect(
             wanted,
             listens,
         };
-        match side_by_side(&search, &mut failures).await {
-            Some(connected) => return Ok(*connected),
-            None if failures.are_final => break,
-            None => {}
+        loop {
+            failures.has_appeared = false;
+            if let Some(connected) = side_by_side(&search, &mut failures).await {
+                return Ok(*connected);
+            }
+            // The next search begins with the host that has appeared.
+            if !failures.has_appeared {
+                break;
+            }
+        }
+        if failures.are_final {
+            break;
         }
     }
     let is_without_host = choice.is_some() && failures.has_unfit && !failures.are_final;
@@ -237,7 +245,7 @@ async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Bo
                     return Poll::Ready(Some(tried));
                 }
             }
-            // A server that hangs need not be waited for: the next search begins with the one that fits.
+            // A server that hangs need not be waited for.
             match appeared.as_mut().as_pin_mut() {
                 Some(appeared) if failures.has_unfit => appeared.poll(cx).map(|()| None),
                 _ => Poll::Pending,
@@ -246,7 +254,10 @@ async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Bo
         match within(&runtime, limit, next).await {
             // The next server is tried beside those that have not answered.
             None => {}
-            Some(None) => return None,
+            Some(None) => {
+                failures.has_appeared = true;
+                return None;
+            }
             Some(Some(Tried::Connected(connected))) => return Some(connected),
             Some(Some(Tried::Failed(errors))) => {
                 for (whom, error) in errors {
@@ -501,6 +512,8 @@ struct Failures {
     said: Vec<String>,
     /// A server answered that does not fit, or does not let anybody in yet.
     has_unfit: bool,
+    /// The search ended because a host fits that did not before.
+    has_appeared: bool,
     /// Every other server would fail with the last error.
     are_final: bool,
     all_too_slow: Option<bool>,

@@ -17,6 +17,9 @@ const TASKS: usize = 8;
 
 const ACCOUNTS: i64 = 10;
 
+/// Segments stay for a standby that is being copied beside another one.
+const SETTINGS: [&str; 2] = ["synchronous_commit=on", "wal_keep_size=256MB"];
+
 /// A primary whose commits wait for the first of its two standbys.
 struct Cluster {
     primary: OwnServer,
@@ -26,10 +29,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let primary = OwnServer::start(&["synchronous_commit=on"]).await;
+        let primary = OwnServer::start(&SETTINGS).await;
         let (next, other) = tokio::join!(
-            primary.start_standby(&["synchronous_commit=on"]),
-            primary.start_standby(&["synchronous_commit=on"])
+            primary.start_standby(&SETTINGS),
+            primary.start_standby(&SETTINGS)
         );
         let admin = Db::open(&primary.dsn()).await.unwrap();
         let make = format!(
