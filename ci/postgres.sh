@@ -24,8 +24,12 @@
 #
 #     ci/postgres.sh own HOME NAME PORT [--name=value ...]
 #
-# runs it in the foreground; a second call reuses the data. The end of `run` stops these servers, too. The script never
-# touches a server that the machine runs for itself.
+# runs it in the foreground; a second call reuses the data. A standby that follows another server of this kind is a copy of
+# that one:
+#
+#     ci/postgres.sh follow HOME NAME PORT PORT_OF_THE_OTHER [--name=value ...]
+#
+# The end of `run` stops these servers, too. The script never touches a server that the machine runs for itself.
 
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 server_user=postgres
@@ -38,7 +42,7 @@ find_programs() {
         PATH="$(dirname "$newest"):$PATH"
     fi
     PATH="$PATH:/usr/sbin:/sbin"
-    need_programs "postgresql pgbouncer openssl" initdb postgres pgbouncer openssl
+    need_programs "postgresql pgbouncer openssl" initdb postgres pg_basebackup pgbouncer openssl
 }
 
 # ---- data, users and certificates -------------------------------------------
@@ -65,6 +69,7 @@ local      all       trusted         trust
 local      all       plain           password
 local      all       hashed          md5
 local      all       scram,odd       scram-sha-256
+local      replication cenote        trust
 host       all       cenote          all      scram-sha-256
 host       all       trusted         all      trust
 host       all       plain           all      password
@@ -208,4 +213,22 @@ export CENOTE_TEST_POSTGRES_SCRIPT='$script'
 VARIABLES
 }
 
-main "$@"
+# Becomes a standby of the server on that port; a second call reuses the data, whatever the server is by then.
+follow() {
+    (($# >= 4)) || die "follow HOME NAME PORT PORT_OF_THE_OTHER [setting ...]"
+    home="$1"
+    local name="$2" port="$3" followed="$4"
+    shift 4
+    find_programs
+    local data="$home/own/$name"
+    if [[ ! -e "$data" ]]; then
+        (as_server pg_basebackup --pgdata="$data" --checkpoint=fast --wal-method=stream --no-sync \
+            --write-recovery-conf --dbname="host=$home/sockets port=$followed user=cenote application_name=$name")
+    fi
+    serve "$port" "$data" "$@"
+}
+
+case "${1:-}" in
+follow) follow "${@:2}" ;;
+*) main "$@" ;;
+esac

@@ -47,6 +47,8 @@ struct ErrorDetails {
     holders: Vec<Holder>,
     /// The server cannot have received anything of the call.
     never_sent: bool,
+    /// Hosts answered, and none has the role that the program asked for.
+    is_without_host: bool,
     /// The parameter set that failed, counted from 0.
     set: Option<u64>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -112,7 +114,8 @@ pub enum Kind {
     TransactionLost,
     /// The server answered a commit with a rollback.
     RolledBack,
-    /// The connection was lost during a commit: whether the server committed is unknown.
+    /// Whether the server committed, or whether the commit will last, is unknown: the connection was lost during the commit,
+    /// or the server stopped waiting for its standbys to confirm it.
     OutcomeUnknown,
     /// The wait for a connection could never have ended.
     SelfDeadlock,
@@ -147,6 +150,7 @@ impl Error {
                 roles: Vec::new(),
                 holders: Vec::new(),
                 never_sent: false,
+                is_without_host: false,
                 set: None,
                 source: None,
                 repeats_source: false,
@@ -198,6 +202,19 @@ impl Error {
     pub fn never_sent(mut self) -> Self {
         self.change(|details| details.never_sent = true);
         self
+    }
+
+    /// Marks a failed connect to hosts that answered, of which none has the role that the program asked for. The handle
+    /// tries again until its callers' deadlines.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub(crate) fn without_host(mut self) -> Self {
+        self.change(|details| details.is_without_host = true);
+        self
+    }
+
+    pub(crate) fn is_without_host(&self) -> bool {
+        self.details.is_without_host
     }
 
     /// Names the parameter set that failed, counted from 0: for drivers, whose batch has sets of parameters.
@@ -450,8 +467,8 @@ impl Error {
         &self.details.holders
     }
 
-    /// Returns whether the call failed because its connection, or the transaction on it, was lost: the kind is
-    /// `ConnectionLost`, `OutcomeUnknown` or `TransactionLost`.
+    /// Returns whether the call failed because its connection, or the transaction on it, was lost, or its commit is in doubt:
+    /// the kind is `ConnectionLost`, `OutcomeUnknown` or `TransactionLost`.
     pub fn is_connection_lost(&self) -> bool {
         matches!(
             self.kind(),
@@ -460,12 +477,17 @@ impl Error {
     }
 
     /// Returns whether the same transaction may succeed if it is run again: after a serialization failure,
-    /// a deadlock, or a lock that was not granted in time.
+    /// a deadlock, a lock that was not granted in time, or on a server without room for another transaction.
     pub fn is_retryable(&self) -> bool {
         self.kind() != Kind::OutcomeUnknown
             && matches!(
                 self.violation(),
-                Some(Violation::Serialization | Violation::Deadlock | Violation::Locked)
+                Some(
+                    Violation::Serialization
+                        | Violation::Deadlock
+                        | Violation::Locked
+                        | Violation::Exhausted
+                )
             )
     }
 

@@ -10,6 +10,7 @@
 //! | [`copy`] | users of PostgreSQL: many rows at once, in and out |
 //! | [`listen`] | users of PostgreSQL: notifications, for caches and job queues |
 //! | [`web_service`] | readers who write a web service on PostgreSQL |
+//! | [`outgrowing`] | readers with several servers: failover, and what each engine needs |
 //! | [`type_features`] | readers who use chrono, uuid or rust_decimal: which features they need |
 //! | [`parameter_types`] | users of PostgreSQL: when to write `?::type` |
 //! | [`pool_size`] | everybody: how many connections a pool should have, and how to measure it |
@@ -82,6 +83,9 @@ pub mod parameter_types {}
 
 #[doc = include_str!("../docs/pool_size.md")]
 pub mod pool_size {}
+
+#[doc = include_str!("../docs/outgrowing.md")]
+pub mod outgrowing {}
 
 #[doc = include_str!("../docs/drivers.md")]
 pub mod drivers {}

@@ -14,6 +14,7 @@ mod coroutine;
 pub mod driver;
 mod error;
 pub mod guide;
+mod hosts;
 pub mod listen;
 #[cfg(feature = "migrate")]
 pub mod migrate;
@@ -57,6 +58,7 @@ pub use crate::coroutine::{
 };
 pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
+pub use crate::hosts::HostStatus;
 pub use crate::pooled::activity::{ConnectionHolder, HolderStatement, PinReason, StatementWatch};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;

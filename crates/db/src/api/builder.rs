@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::config::dsn::Dsn;
 use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver};
+use crate::hosts::watch;
 use crate::listen::{Hub, Setup};
 use crate::pooled::activity::Activities;
 use crate::pooled::connection::PooledConnection;
@@ -397,6 +398,7 @@ impl Builder {
             runtime: runtime.clone(),
             defaults: Defaults::default(),
             last_loss: AtomicU64::new(0),
+            is_open: AtomicBool::new(false),
         };
         let mut pool = pool_builder(connections, &config, runtime).call_site(self.call_site);
         if let Some(breaker) = self.breaker {
@@ -412,6 +414,9 @@ impl Builder {
             next_check: AtomicU64::new(0),
         });
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        // Release pairs with the acquire of `connect_to_any`.
+        handle.pool.manager().is_open.store(true, Ordering::Release);
+        watch::start(&handle);
         Ok(handle)
     }
 }
@@ -425,6 +430,7 @@ fn pool_builder(
     config: &DbConfig,
     runtime: Arc<dyn Runtime>,
 ) -> PoolBuilder {
+    let waits_for_hosts = connections.template.hosts().is_some();
     let mut pool = Pool::builder(connections)
         .min(config.min)
         .max(if config.unpooled { 1 } else { config.max })
@@ -435,6 +441,10 @@ fn pool_builder(
         .lifetime_jitter(config.lifetime_jitter)
         .concurrent_creations(config.max_creating)
         .runtime(runtime);
+    if waits_for_hosts {
+        // While no host fits, a creation goes on; each of its attempts has the connect timeout.
+        pool = pool.no_create_timeout();
+    }
     if let Some(name) = &config.name {
         pool = pool.name(name.clone());
     }

@@ -14,12 +14,14 @@ use crate::api::transaction_options::TransactionOptions;
 use crate::call::trace::{self, OpenSpan};
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, Inside};
-use crate::driver::boxed_in_place;
+use crate::driver::{Violation, boxed_in_place};
 use crate::{Error, Result};
 
 /// The pause before the first repetition. It doubles with each, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The shortest pause before a repetition on a server that had no room for the transaction.
+const PAUSE_IF_EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Why an attempt at a transaction failed.
 pub(crate) struct Failed<E> {
@@ -242,6 +244,9 @@ impl Retries {
             return None;
         }
         self.left -= 1;
+        if own.is_some_and(|error| error.violation() == Some(Violation::Exhausted)) {
+            self.pause = self.pause.max(PAUSE_IF_EXHAUSTED);
+        }
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
         // Half of the pause is fixed and half is random, so that transactions that clashed do not clash again.

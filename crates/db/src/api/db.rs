@@ -119,7 +119,6 @@ impl Db {
         async move { builder?.open().await }
     }
 
-    #[cfg(feature = "check")]
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -555,8 +554,7 @@ impl Db {
     ///
     /// A connection did not close in order. It is gone nevertheless.
     pub async fn close(&self) -> Result<()> {
-        self.handle.shared.close();
-        self.handle.hub.close();
+        self.handle.close();
         let closed = self.handle.pool.close().await;
         self.handle.hub.ended().await;
         closed.map_err(not_closed)
@@ -572,8 +570,7 @@ impl Db {
     ///
     /// Connections were still in use at the deadline; the message names their call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
-        self.handle.shared.close();
-        self.handle.hub.close();
+        self.handle.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
         self.handle.hub.ended().await;
         drained.map_err(not_closed)

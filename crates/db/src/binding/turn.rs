@@ -503,7 +503,8 @@ impl ConnectionTurn {
                     && self.bound.is_first_use() =>
             {
                 self.bound.set_begun(false);
-                call.reconnect(self.connection()).await?;
+                // The future of every call would have room for it.
+                Box::pin(call.reconnect(self.connection())).await?;
                 self.bound.set_begun(true);
                 self.send(op, call.site, limit).await
             }

@@ -108,7 +108,10 @@ impl Call<'_> {
     /// Replaces a connection that was lost before anything ran on it.
     pub(crate) async fn reconnect(&self, lost: &mut PooledConnection) -> Result<()> {
         match self.handle() {
-            Some(handle) => handle.pool.manager().reconnect(lost).await,
+            Some(handle) => {
+                let limit = handle.shared.acquire_timeout;
+                handle.pool.manager().reconnect(lost, limit).await
+            }
             None => Ok(()),
         }
     }

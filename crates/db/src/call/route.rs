@@ -185,11 +185,20 @@ fn timed_out(timeout: Timeout, pool: Option<&Pool<ConnectionManager>>) -> Error 
     if let Some(failed) = timeout.last_creation_error {
         message.push_str(&format!("; the last attempt to connect failed: {failed}"));
     }
+    let hosts = pool.and_then(|pool| pool.manager().template.hosts());
+    let without_host = hosts.and_then(|hosts| hosts.why_none());
+    if let Some(why) = &without_host {
+        message.push_str(&format!("; no host fits: {}", why.message()));
+    }
     let holders = pool.map_or(timeout.oldest_holders, Pool::holders);
     if !holders.is_empty() {
         message.push_str("; see Error::holders");
     }
-    Error::new(Kind::Timeout, message).with_holders(holders)
+    let error = Error::new(Kind::Timeout, message).with_holders(holders);
+    match without_host {
+        Some(why) => error.because(why),
+        None => error,
+    }
 }
 
 impl Route {

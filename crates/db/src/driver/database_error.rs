@@ -126,6 +126,8 @@ pub enum Violation {
     Syntax,
     /// A table, column or function does not exist.
     Undefined,
+    /// The server has no room for another transaction at the moment: Vitess with a full transaction pool.
+    Exhausted,
     /// The call was cancelled.
     Cancelled,
     /// The user lacks a permission.

@@ -47,6 +47,9 @@ use self::defaults::{one_after_the_other, one_by_one};
 pub use self::listening::{Heard, Listening};
 pub use crate::config::dsn::{Dsn, Host, OptionReader, Options};
 pub use crate::config::secret::{Credentials, Secret};
+pub use crate::hosts::{History, HostRole};
+#[doc(hidden)]
+pub use crate::hosts::{HostProbe, Hosts};
 pub use crate::sql::Dialect;
 pub use crate::types::row::{
     Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows,
@@ -143,6 +146,24 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Box<dyn Listening>>> {
         drop(credentials);
         let message = "the driver has no notifications to listen to; that of PostgreSQL has them";
+        Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+    }
+
+    /// Returns what is known about the hosts, for a driver that chooses among several, or that demands a role of one.
+    #[doc(hidden)]
+    fn hosts(&self) -> Option<&Arc<Hosts>> {
+        None
+    }
+
+    /// Connects to one of the [hosts](Template::hosts), to ask it what it is.
+    #[doc(hidden)]
+    fn open_probe(
+        &self,
+        host: usize,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn HostProbe>>> {
+        let _ = (host, credentials);
+        let message = "the driver does not watch hosts";
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
     }
 
@@ -346,6 +367,12 @@ pub trait Connection: fmt::Debug + Send + 'static {
 
     /// Returns whether the connection must not be used again.
     fn is_broken(&self) -> bool;
+
+    /// Returns whether the connection should be closed as soon as nobody uses it, because its host no longer has the role
+    /// that the program asked for. [`probe`](Connection::probe) then makes it broken.
+    fn is_outdated(&self) -> bool {
+        false
+    }
 
     /// Checks, without a round trip, whether the server has closed the connection; then
     /// [`is_broken`](Connection::is_broken) returns `true`. The layer calls this before every use. `rested` is the time

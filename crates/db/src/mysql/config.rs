@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mysql_async::{ClientIdentity, Compression, OptsBuilder, SslOpts};
 
+use super::engine::Engine;
 use super::infile::Folder;
 use super::param::setting_name;
 use super::session::Session;
@@ -26,6 +27,8 @@ pub(super) struct Config {
     pub(super) tls: Tls,
     pub(super) session: Arc<Session>,
     pub(super) dialect: &'static Dialect,
+    /// `None`: what the server says.
+    pub(super) engine: Option<Engine>,
     /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
     /// A password may be sent to a server whose identity was not verified.
@@ -78,6 +81,7 @@ impl Config {
         let servers = read_servers(&mut reader)?;
         let database = reader.take("dbname").filter(|name| !name.is_empty());
         let tls = read_tls(&mut reader)?;
+        let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = reader.take_duration("connect_timeout", Duration::from_secs(1))?;
         let keepalive = reader.take_duration("tcp_keepalive", Duration::from_secs(1))?;
         let unverified_login = reader.take_bool("unverified_login")?.unwrap_or(false);
@@ -108,6 +112,7 @@ impl Config {
             tls,
             session: Arc::new(session),
             dialect: dialect(sql_mode.unwrap_or_default()),
+            engine,
             connect_timeout: connect_timeout.filter(|limit| !limit.is_zero()),
             unverified_login,
             keepalive: keepalive.filter(|time| !time.is_zero()),

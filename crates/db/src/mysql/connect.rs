@@ -10,6 +10,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
 use super::config::{Config, Server, SslMode};
 use super::connection::MysqlConnection;
+use super::engine::Engine;
 use super::error;
 use super::session::{Facts, Running};
 use super::wire::{Wire, caught};
@@ -54,8 +55,9 @@ impl Template for MysqlTemplate {
         Box::pin(async move {
             let (wire, facts, running) = connect(&self.config, &credentials).await?;
             let session = &self.config.session;
-            let connection =
-                MysqlConnection::new(wire, facts, running, session, settings.statement_cache);
+            let cache = settings.statement_cache;
+            let engine = self.config.engine.unwrap_or(facts.engine);
+            let connection = MysqlConnection::new(wire, facts, running, session, cache, engine);
             Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }
@@ -243,7 +245,7 @@ fn is_tls_failure(wrong: &io::Error) -> bool {
 /// Returns the error of a failed connect.
 fn refused(wrong: ClientError) -> Error {
     match wrong {
-        ClientError::Server(said) => error::from_server(said),
+        ClientError::Server(said) => error::from_server(said, Engine::Mysql),
         ClientError::Io(IoError::Io(wrong)) if is_tls_failure(&wrong) => {
             Error::new(Kind::Connect, format!("TLS: {wrong}")).because(wrong)
         }

@@ -12,6 +12,7 @@ use mysql_async::{Conn, Opts};
 
 use super::cancel::Kill;
 use super::decimal;
+use super::engine::Engine;
 use super::execute::Keep;
 use super::param;
 use super::session::{Facts, Running, Session};
@@ -34,6 +35,8 @@ pub struct MysqlConnection {
     pub(super) wire: Option<Wire>,
     /// Opens another connection to the same server.
     pub(super) options: Opts,
+    /// Which server speaks the protocol, and so what its codes mean.
+    pub(super) engine: Engine,
     /// The connection id on the server.
     pub(super) id: u32,
     /// The transaction status that the server last reported.
@@ -73,10 +76,12 @@ impl MysqlConnection {
         running: Running,
         session: &Arc<Session>,
         statement_cache: usize,
+        engine: Engine,
     ) -> Self {
         MysqlConnection {
             options: wire.opts().clone(),
             id: wire.id(),
+            engine,
             status: status_of(&wire).unwrap_or(Status::Unknown),
             begun_by_layer: false,
             wire: Some(wire),

@@ -96,7 +96,7 @@ impl MysqlConnection {
     async fn end_failed_call(&mut self, wrong: ClientError) -> Error {
         match wrong {
             ClientError::Server(said) => {
-                let said = error::from_server(said);
+                let said = error::from_server(said, self.engine);
                 match self.ask().await {
                     Ok(()) => said,
                     Err(_) => error::closed_by(said),

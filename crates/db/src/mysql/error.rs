@@ -4,13 +4,15 @@ use std::ops::Range;
 
 use mysql_async::{DriverError, Error as ClientError, IoError, LocalInfileError, ServerError};
 
+use super::engine::Engine;
 use crate::driver::{DatabaseError, Violation};
 use crate::{Error, Kind};
 
 /// Returns an error of the server.
-pub(super) fn from_server(said: ServerError) -> Error {
+pub(super) fn from_server(said: ServerError, engine: Engine) -> Error {
     let mut database = DatabaseError::new(said.message.replace(['\n', '\r'], " "));
-    database.violation = violation(said.code);
+    let own = engine.violation(said.code, &database);
+    database.violation = own.or_else(|| violation(said.code));
     database.constraint = constraint(&database);
     set_place(said.code, &mut database);
     if let Some(value) = value_in(said.code, &database.message) {
@@ -100,7 +102,7 @@ fn constraint(said: &DatabaseError) -> Option<String> {
 /// Returns the error of a connection that was lost during a call.
 pub(super) fn lost(wrong: ClientError) -> Error {
     match wrong {
-        ClientError::Server(said) => closed_by(from_server(said)),
+        ClientError::Server(said) => closed_by(from_server(said, Engine::Mysql)),
         ClientError::Driver(DriverError::LocalInfile(wrong)) => no_infile(wrong),
         ClientError::Io(IoError::Io(wrong))
             if wrong.kind() == std::io::ErrorKind::UnexpectedEof =>
@@ -180,11 +182,12 @@ mod tests {
     use super::*;
 
     fn server(code: u16, state: &str, message: &str) -> Error {
-        from_server(ServerError {
+        let said = ServerError {
             code,
             message: message.into(),
             state: state.into(),
-        })
+        };
+        from_server(said, Engine::Mysql)
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! | `transaction`, `reset` | transactions, resets of the session |
 //! | `param`, `decimal`, `types` | parameters and result values |
 //! | `infile` | files that `LOAD DATA LOCAL INFILE` may send |
-//! | `error` | errors of the server and of the client library |
+//! | `error`, `engine` | errors of the server and of the client library; which server it is, and what only its codes mean |
 
 mod cancel;
 mod commit_detection;
@@ -25,6 +25,7 @@ mod connect;
 mod connection;
 mod decimal;
 mod dropped_call;
+mod engine;
 mod error;
 mod execute;
 mod infile;

@@ -4,6 +4,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
 use super::config::dialect;
+use super::engine::Engine;
 use super::param::{quoted_name, quoted_text, text_literal};
 use crate::driver::Dialect;
 use crate::{Error, Kind, Result};
@@ -29,6 +30,7 @@ pub(super) struct Facts {
     role: Option<String>,
     /// Identifies the server.
     server: String,
+    pub(super) engine: Engine,
     charsets: Charsets,
     /// The dialect of the session's `sql_mode`.
     pub(super) dialect: &'static Dialect,
@@ -127,6 +129,7 @@ type Row = (
     Option<String>,
     String,
     String,
+    String,
     Option<String>,
 );
 
@@ -152,7 +155,7 @@ impl Session {
         }
         let tell = format!(
             "SELECT @@sql_mode, CAST(@@max_allowed_packet AS UNSIGNED), DATABASE(), \
-             CURRENT_ROLE(), {SERVER}, {}",
+             CURRENT_ROLE(), {SERVER}, VERSION(), {}",
             Charsets::ASK
         );
         let go_back = match database {
@@ -190,7 +193,7 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
         facts = result.collect().await?;
     }
     result.drop_result().await?;
-    let (sql_mode, max_packet, database, role, server, client, results) =
+    let (sql_mode, max_packet, database, role, server, version, client, results) =
         facts.pop().unwrap_or_default();
     Ok(Facts {
         dialect: dialect(&sql_mode),
@@ -199,6 +202,7 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
         database,
         role,
         server,
+        engine: Engine::of(&version),
         charsets: Charsets { client, results },
     })
 }

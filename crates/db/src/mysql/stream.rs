@@ -16,6 +16,7 @@ use super::commit_detection;
 use super::connection::{MysqlConnection, status_of};
 use super::decimal;
 use super::dropped_call::ask;
+use super::engine::Engine;
 use super::error;
 use super::param;
 use super::stale::is_stale;
@@ -49,6 +50,7 @@ pub(super) struct Stream {
 
 /// What to do after the last row.
 struct AtTheEnd {
+    engine: Engine,
     check_marker: bool,
     close: Option<mysql_async::Statement>,
 }
@@ -193,6 +195,7 @@ impl MysqlConnection {
             };
             let layout = Arc::clone(&stream.layout);
             let at_the_end = AtTheEnd {
+                engine: self.engine,
                 check_marker: stream.is_watched,
                 close: stream.one_shot.clone(),
             };
@@ -273,7 +276,7 @@ async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTh
             (rows, Some(Ended { status, warnings }))
         }
         Err(ClientError::Server(said)) => {
-            let said = error::from_server(said);
+            let said = error::from_server(said, at_the_end.engine);
             match ask(&mut wire).await {
                 Ok(status) => {
                     let warnings = 0;

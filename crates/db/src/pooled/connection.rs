@@ -221,6 +221,11 @@ impl PooledConnection {
         self.connection.is_broken()
     }
 
+    /// Returns whether the connection is to be closed as soon as nobody uses it.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.connection.is_outdated()
+    }
+
     /// Returns the call that was dropped before its answer, if it may have changed something.
     pub(crate) fn dropped_call(&self) -> Option<&'static Location<'static>> {
         self.in_flight.filter(|_| !self.harmless)

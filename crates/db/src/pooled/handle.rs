@@ -28,6 +28,15 @@ pub(crate) struct Handle {
 const CHECK_INTERVAL: u64 = 1_000_000_000;
 
 impl Handle {
+    /// Refuses new calls, and ends what runs beside the pool.
+    pub(crate) fn close(&self) {
+        self.shared.close();
+        self.hub.close();
+        if let Some(hosts) = self.pool.manager().template.hosts() {
+            hosts.close();
+        }
+    }
+
     /// Has the idle connections checked if the acquired connection has answered often enough. Every acquire ends with it.
     #[inline]
     pub(crate) fn check_idle_if_due(&self, acquired: &mut PooledConnection) {
@@ -52,6 +61,14 @@ impl Handle {
                 .is_ok()
         {
             self.pool.check_idle();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(hosts) = self.pool.manager().template.hosts() {
+            hosts.close();
         }
     }
 }

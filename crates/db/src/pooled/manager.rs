@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::config::ResetPolicy;
 use crate::config::secret::{CredentialProvider, Credentials};
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::error::rounded;
+use crate::hosts::Hosts;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
@@ -45,6 +47,8 @@ pub struct ConnectionManager {
     /// When a call last found its connection lost, by the coarse clock; 0 if none did. Only a connection that has
     /// answered since then is trusted.
     pub(crate) last_loss: AtomicU64,
+    /// The handle has been opened.
+    pub(crate) is_open: AtomicBool,
 }
 
 /// Where the credentials of each connection come from.
@@ -123,6 +127,10 @@ impl Defaults {
     }
 }
 
+/// The pauses between two attempts to connect while no host fits.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 impl ConnectionManager {
     /// Opens a connection that is ready for use.
     ///
@@ -142,13 +150,54 @@ impl ConnectionManager {
         connected.unwrap_or_else(|| Err(connect_timed_out(self.connect_timeout, &*self.template)))
     }
 
+    /// Opens a connection to a host that fits. While there is none, tries again: at once when one appears, and otherwise
+    /// after pauses. So callers wait until their deadline, and the breaker counts no failure.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`connect`](Self::connect).
+    async fn connect_to_any(&self, hosts: &Hosts) -> Result<PooledConnection> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut appeared = pin!(hosts.fits_now());
+            // From now on no appearance is missed.
+            appeared.as_mut().enable();
+            let failed = match self.connect().await {
+                Err(error) if error.is_without_host() => error,
+                connected => {
+                    hosts.set_failure(None);
+                    return connected;
+                }
+            };
+            // While the handle is being opened, the program wants to know.
+            if !self.is_open.load(Ordering::Acquire) {
+                return Err(failed);
+            }
+            tracing::debug!(error = %failed, "no host fits, trying again");
+            hosts.set_failure(Some(failed));
+            within(&self.runtime, Some(pause), appeared).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
     /// Replaces a lost connection by a new one.
     ///
     /// # Cancel safety
     ///
     /// Dropped, the lost connection stays.
-    pub(crate) async fn reconnect(&self, connection: &mut PooledConnection) -> Result<()> {
-        let lost = connection.take_over(self.connect().await?);
+    pub(crate) async fn reconnect(
+        &self,
+        connection: &mut PooledConnection,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let fresh = match self.template.hosts() {
+            None => self.connect().await?,
+            Some(hosts) => {
+                let fresh = within(&self.runtime, limit, Box::pin(self.connect_to_any(hosts)));
+                fresh.await.unwrap_or_else(|| Err(no_host_in_time(hosts)))?
+            }
+        };
+        let lost = connection.take_over(fresh);
         // No await follows: the new connection is in use now.
         self.runtime.spawn(Box::pin(async move {
             if let Err(error) = lost.close().await {
@@ -260,12 +309,26 @@ pub(crate) fn connect_timed_out(limit: Duration, template: &dyn Template) -> Err
     Error::new(Kind::Timeout, message)
 }
 
+/// Returns the error of a call whose deadline has passed before a host fitted.
+fn no_host_in_time(hosts: &Hosts) -> Error {
+    let message = "timed out waiting for a host that fits";
+    match hosts.why_none() {
+        Some(why) => {
+            Error::new(Kind::Timeout, format!("{message}: {}", why.message())).because(why)
+        }
+        None => Error::new(Kind::Timeout, message),
+    }
+}
+
 impl Manager for ConnectionManager {
     type Resource = PooledConnection;
     type Error = Error;
 
     async fn create(&self) -> Result<PooledConnection> {
-        self.connect().await
+        match self.template.hosts() {
+            None => self.connect().await,
+            Some(hosts) => Box::pin(self.connect_to_any(hosts)).await,
+        }
     }
 
     async fn destroy(&self, connection: PooledConnection) -> Result<()> {

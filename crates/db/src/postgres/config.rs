@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::engine::Engine;
 use super::env::Environment;
 use super::net::client_certificate::{CertificateMode, ClientCertificate, FileOption};
+use super::net::role;
 use super::net::socket::TcpOptions;
 use super::net::tls::{Negotiation, SslMode, Tls, TlsSettings};
 use super::net::verify::Roots;
 use super::passfile::{self, Wanted};
 use super::require_auth::RequireAuth;
 use super::service::{Service, ServiceFiles};
-use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
+use crate::driver::{Credentials, Dsn, Hosts, OptionReader, Options, Secret};
 use crate::{Error, Kind, Result};
 
 /// PostgreSQL's default port.
@@ -43,6 +45,10 @@ pub(super) struct Config {
     pub(super) channel_binding: ChannelBinding,
     pub(super) require_auth: RequireAuth,
     pub(super) session_attrs: SessionAttrs,
+    /// `load_balance_hosts`: new connections go to the least used host that fits.
+    spread: bool,
+    /// `None`: what the server says.
+    pub(super) engine: Option<Engine>,
     /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) tcp: TcpOptions,
@@ -172,6 +178,11 @@ impl Config {
                 ("prefer-standby", SessionAttrs::PreferStandby),
             ],
         )?;
+        let spread = reader.take_choice(
+            "load_balance_hosts",
+            &[("disable", false), ("random", true)],
+        )?;
+        let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
         let tcp = read_tcp(&mut reader)?;
         let parameters = read_parameters(&mut reader, &settings)?;
@@ -191,6 +202,8 @@ impl Config {
             channel_binding: channel_binding.unwrap_or(ChannelBinding::Prefer),
             require_auth,
             session_attrs: session_attrs.unwrap_or(SessionAttrs::Any),
+            spread: spread.unwrap_or(false),
+            engine,
             connect_timeout,
             tcp,
         })
@@ -216,6 +229,18 @@ impl Config {
             (None, folder) if folder.starts_with(['/', '@']) => Some((folder.to_owned(), None)),
             (_, name) => Some((name.to_owned(), Some(server.port))),
         }
+    }
+
+    /// Returns the hosts to choose from; `None` if there is one, of any role.
+    pub(super) fn hosts(&self) -> Option<Arc<Hosts>> {
+        let attrs = self.session_attrs;
+        if self.servers.len() == 1 && attrs == SessionAttrs::Any {
+            return None;
+        }
+        let names = self.servers.iter().map(Server::to_string).collect();
+        let writes = matches!(attrs, SessionAttrs::ReadWrite | SessionAttrs::Primary);
+        let fits = Arc::new(move |role| role::fits(attrs, role));
+        Some(Hosts::new(names, fits, writes, self.spread))
     }
 
     /// Returns the login for this server: the credentials, completed by the service file, the environment and the

@@ -8,24 +8,30 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
+use super::engine::Engine;
 use super::known_type::KnownType;
 use super::listening::PostgresListening;
-use super::net::hosts;
+use super::net::hosts::{self, Connected};
+use super::net::role::Probe;
 use crate::Result;
 use crate::driver::{
-    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Listening, Template,
+    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, HostProbe, Hosts, Listening,
+    Template,
 };
 
 /// What all connections of a handle share.
 #[derive(Debug)]
 pub(super) struct PostgresTemplate {
     config: Config,
+    /// `None` where there is no choice: one host of any role.
+    hosts: Option<Arc<Hosts>>,
     types: Arc<Types>,
 }
 
 impl PostgresTemplate {
     pub(super) fn new(config: Config) -> Self {
         PostgresTemplate {
+            hosts: config.hosts(),
             config,
             types: Arc::new(Types::default()),
         }
@@ -54,9 +60,16 @@ impl Template for PostgresTemplate {
         settings: &'t ConnectSettings,
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            let (started, peer) = hosts::connect(&self.config, &credentials).await?;
+            let choice = self.hosts.as_ref();
+            let Connected {
+                started,
+                peer,
+                place,
+            } = hosts::connect(&self.config, choice, &credentials, false).await?;
             let types = Arc::clone(&self.types);
-            let mut connection = PostgresConnection::new(started, peer, types, settings);
+            let engine = self.config.engine.unwrap_or_else(|| Engine::of(&started));
+            let mut connection =
+                PostgresConnection::new(started, peer, types, settings, engine, place);
             connection.check_reading()?;
             Ok(Box::new(connection) as Box<dyn Connection>)
         })
@@ -67,9 +80,25 @@ impl Template for PostgresTemplate {
         credentials: Credentials,
     ) -> BoxFuture<'_, Result<Box<dyn Listening>>> {
         Box::pin(async move {
-            let (started, _) = hosts::connect(&self.config, &credentials).await?;
-            let listening = PostgresListening::new(started).await?;
+            let choice = self.hosts.as_ref();
+            let connected = hosts::connect(&self.config, choice, &credentials, true).await?;
+            let listening = PostgresListening::new(connected).await?;
             Ok(Box::new(listening) as Box<dyn Listening>)
+        })
+    }
+
+    fn hosts(&self) -> Option<&Arc<Hosts>> {
+        self.hosts.as_ref()
+    }
+
+    fn open_probe(
+        &self,
+        host: usize,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn HostProbe>>> {
+        Box::pin(async move {
+            let probe = Probe::open(&self.config, host, &credentials).await?;
+            Ok(Box::new(probe) as Box<dyn HostProbe>)
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::cancel::Canceller;
 use super::connect::Types;
 use super::copy::OpenCopy;
+use super::engine::Engine;
 use super::error;
 use super::kept::{Change, Kept};
 use super::net::hosts::Peer;
@@ -26,6 +27,7 @@ use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
     Prepared, Request, Reset, Savepoint, Status, Tls, Value, boxed_in_place,
 };
+use crate::hosts::Place;
 use crate::{Error, Kind, Result};
 
 /// After this idle time, `probe` reads the socket before the next call.
@@ -51,8 +53,18 @@ pub struct PostgresConnection {
     /// The last INSERT whose sets have to run one by one.
     pub(super) singly: Option<Box<str>>,
     warnings: u64,
+    /// Which server speaks the protocol, and so what its codes mean.
+    pub(super) engine: Engine,
+    /// The server has stopped waiting for its standbys to confirm the commit of the present call.
+    pub(super) unconfirmed: bool,
+    /// Its place at its host, if there is a choice of hosts.
+    pub(super) place: Option<Arc<Place>>,
+    /// The server has refused a write, and was taken to write to.
+    pub(super) is_demoted: bool,
+    /// The layer has begun the transaction as a read-only one.
+    pub(super) begun_read_only: bool,
     /// The server's reason for closing the idle connection, if it sent one.
-    farewell: Option<Error>,
+    pub(super) farewell: Option<Error>,
 }
 
 /// The call in flight.
@@ -71,6 +83,8 @@ impl PostgresConnection {
         peer: Peer,
         types: Arc<Types>,
         settings: &ConnectSettings,
+        engine: Engine,
+        place: Option<Arc<Place>>,
     ) -> Self {
         let mut cache = Kept::new(settings.statement_cache);
         for (name, value) in &started.parameters {
@@ -89,6 +103,11 @@ impl PostgresConnection {
             copy: None,
             singly: None,
             warnings: 0,
+            engine,
+            unconfirmed: false,
+            place,
+            is_demoted: false,
+            begun_read_only: false,
             farewell: None,
         }
     }
@@ -126,7 +145,7 @@ impl PostgresConnection {
     /// Begins a call, if no other one is open.
     pub(super) fn begin_call(&mut self, call: InFlight) -> Result<()> {
         if self.wire.is_broken() {
-            return Err(self.farewell.clone().unwrap_or_else(error::broken));
+            return Err(self.why_broken());
         }
         if self.stream.is_some() {
             let message = "a row stream is open on this connection; end it first";
@@ -202,20 +221,6 @@ impl PostgresConnection {
         filled.map_err(|lost| self.why_lost(lost, answer))
     }
 
-    /// Returns the error of a lost connection: the server's reason, if it sent one.
-    pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
-        let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
-            return lost;
-        };
-        // The server closed the idle session while the call was on its way. It reads messages in
-        // order: without BindComplete it has not begun to run anything.
-        let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
-        match report.ends_session() && !has_begun {
-            true => error::from_report(*report).never_sent(),
-            false => self.wire.unless_sent(error::from_report(*report)),
-        }
-    }
-
     /// Reads what has arrived, up to the end of the answer. Returns false if the answer is not complete.
     pub(super) fn digest(&mut self, answer: &mut Answer) -> Result<bool> {
         while self.wire.is_pending() {
@@ -237,6 +242,9 @@ impl PostgresConnection {
                 }
                 if let Some(misread @ Misread::Encoding) = self.session.misread() {
                     answer.distrust(misread);
+                }
+                if self.unconfirmed || answer.report.is_some() {
+                    self.check_outcome(answer);
                 }
                 self.wire.consume(frame);
                 self.wire.ready()?;
@@ -287,6 +295,9 @@ impl PostgresConnection {
         match frame.tag {
             b'S' => {
                 if let Some((name, value)) = message::parameter(body) {
+                    if name == b"in_hot_standby" {
+                        self.suspect_host();
+                    }
                     self.session.note_parameter(name, value);
                     self.cache.note_setting(name, value);
                 }
@@ -294,6 +305,7 @@ impl PostgresConnection {
             b'N' => {
                 if let Some(report) = Report::read(body) {
                     self.warnings += u64::from(report.severity == "WARNING");
+                    self.unconfirmed |= report.is_unconfirmed_commit();
                     log_notice(&report);
                 }
             }
@@ -316,31 +328,6 @@ impl PostgresConnection {
                 Ok(None) | Err(_) => return,
             }
         }
-    }
-
-    #[cold]
-    fn break_unasked(&mut self) {
-        let frame = self.wire.frame().ok().flatten();
-        let report = frame.filter(|frame| frame.tag == b'E');
-        let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
-        match report {
-            // The server's reason for closing the connection.
-            Some(report) => {
-                tracing::debug!(
-                    message = report.message,
-                    "the server closed an idle connection"
-                );
-                if report.is_fatal() {
-                    self.farewell = Some(error::from_report(report).never_sent());
-                }
-            }
-            None => {
-                tracing::warn!(
-                    "closing a connection: the server sent a message that no call asked for"
-                )
-            }
-        }
-        self.wire.set_broken();
     }
 
     /// Fails the COPY of a simple query. The server answers the query once, whether it reads this message or
@@ -520,10 +507,17 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
+    fn is_outdated(&self) -> bool {
+        self.is_demoted || self.place.as_ref().is_some_and(|place| place.is_outdated())
+    }
+
     /// Checks for a closed connection. Shortly after an answer it relies on the executor's reports, which costs no
     /// system call; later it reads the socket.
     #[inline]
     fn probe(&mut self, rested: Duration) {
+        if self.place.is_some() && self.is_outdated() {
+            self.wire.set_broken();
+        }
         if rested < PROBE_AFTER && !self.wire.is_readable() {
             return;
         }

@@ -10,14 +10,15 @@ use std::task::{Context, Poll, ready};
 
 use super::connection::{log_notice, quoted};
 use super::error;
+use super::net::hosts::Connected;
 use super::protocol::frontend;
 use super::protocol::heard::{Meaning, meaning};
 use super::protocol::inbox::Frame;
 use super::protocol::message::Report;
 use super::session::Session;
-use super::startup::Started;
 use super::wire::Wire;
 use crate::driver::{BoxFuture, Heard, Listening};
+use crate::hosts::Place;
 use crate::{Error, Kind, Result};
 
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct PostgresListening {
     process: i32,
     /// The server's error since the last answer.
     report: Option<Report>,
+    /// Cuts the connection when its host no longer fits, so that the listener moves.
+    _place: Option<Arc<Place>>,
 }
 
 impl PostgresListening {
@@ -36,7 +39,8 @@ impl PostgresListening {
     /// [`Kind::Unsupported`] if a pooler is in between. A pooler that lends the server's session to others between two
     /// transactions accepts LISTEN and drops every notification. The client cannot see in which mode a pooler
     /// works, so it refuses all.
-    pub(super) async fn new(mut started: Started) -> Result<Self> {
+    pub(super) async fn new(connected: Connected) -> Result<Self> {
+        let (mut started, place) = (connected.started, connected.place);
         if let Some(misread) = Session::new(started.parameters.clone()).misread() {
             return Err(error::misread(misread));
         }
@@ -52,6 +56,7 @@ impl PostgresListening {
             wire: started.wire,
             process,
             report: None,
+            _place: place,
         })
     }
 

@@ -23,7 +23,8 @@
 //! | `types`, `text`, `array`, `calendar` | values of rows |
 //! | `from_sql`, `binary` | values of rows for types of the user |
 //! | `lookup`, `known_type` | looks up types that are not built in |
-//! | `error` | errors of the server and of the socket |
+//! | `suspicion` | why a connection was lost, and whether its host may have lost its role |
+//! | `error`, `engine` | errors of the server and of the socket; which server it is, and commits whose outcome is unknown |
 
 mod array;
 mod authenticate;
@@ -37,6 +38,7 @@ mod connection;
 pub(crate) mod copy;
 mod dropped_call;
 mod early_read;
+mod engine;
 mod env;
 mod error;
 mod execute;
@@ -63,6 +65,7 @@ mod stale;
 mod startup;
 mod statement;
 mod stream;
+mod suspicion;
 #[cfg(feature = "migrate")]
 mod test_database;
 mod text;

@@ -106,6 +106,20 @@ impl Started {
 
     /// Returns the next message, after those that may arrive at any time (settings, notices, notifications).
     pub(super) async fn next(&mut self) -> Result<Frame> {
+        let frame = self.next_or_error().await?;
+        if frame.tag != b'E' {
+            return Ok(frame);
+        }
+        let report = Report::read(self.wire.body(frame));
+        self.wire.set_broken();
+        Err(match report {
+            Some(report) => refused(report),
+            None => self.wire.garbage("an error message cannot be read"),
+        })
+    }
+
+    /// Returns the next message, which may be an error of the server.
+    async fn next_or_error(&mut self) -> Result<Frame> {
         loop {
             while let Some(frame) = self.wire.frame()? {
                 match frame.tag {
@@ -117,14 +131,6 @@ impl Started {
                     // NegotiateProtocolVersion ('v') offers an older protocol; this client speaks
                     // the oldest one already.
                     b'N' | b'v' | b'A' => {}
-                    b'E' => {
-                        let report = Report::read(self.wire.body(frame));
-                        self.wire.set_broken();
-                        return Err(match report {
-                            Some(report) => refused(report),
-                            None => self.wire.garbage("an error message cannot be read"),
-                        });
-                    }
                     _ => return Ok(frame),
                 }
                 self.wire.consume(frame);
@@ -168,17 +174,33 @@ impl Started {
         found.map(|(_, value)| &**value)
     }
 
+    /// Runs a query that the server may refuse, and returns its last value as text; `None` if the server refuses.
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost.
+    pub(super) async fn try_ask(&mut self, sql: &str) -> Result<Option<String>> {
+        self.run(sql, true).await
+    }
+
     /// Runs a query and returns its last value as text.
     ///
     /// # Errors
     ///
     /// The server's error.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Option<String>> {
+        self.run(sql, false).await
+    }
+
+    async fn run(&mut self, sql: &str, may_fail: bool) -> Result<Option<String>> {
         self.send(|out| frontend::query(sql, out).map_err(|_| error::has_nul("the SQL")))?;
         self.wire.note_query();
         let mut value = None;
         loop {
-            let frame = self.next().await?;
+            let frame = match may_fail {
+                true => self.next_or_error().await?,
+                false => self.next().await?,
+            };
             let mut body = Reader(self.wire.body(frame));
             match frame.tag {
                 b'D' => {

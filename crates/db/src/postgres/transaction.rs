@@ -14,6 +14,7 @@ impl PostgresConnection {
         first: Option<Request<'_>>,
     ) -> Result<Outcome> {
         self.check_idle()?;
+        self.begun_read_only = begin.read_only;
         let sql = begin_sql(begin);
         match first {
             Some(first) if !first.script => self.execute(Some(sql), first).await,

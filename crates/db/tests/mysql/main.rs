@@ -10,6 +10,7 @@ mod conformance;
 mod connect;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod engines;
 mod errors;
 mod faults;
 mod guard;

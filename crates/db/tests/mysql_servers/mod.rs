@@ -8,6 +8,11 @@
 
 #[cfg(feature = "mysql")]
 pub(crate) mod client;
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a server of a test is no work of a pool"
+)]
+pub(crate) mod scripted;
 #[path = "../server_support/mod.rs"]
 mod support;
 

@@ -9,11 +9,13 @@ mod bulk;
 mod cache;
 mod calls;
 mod cancel;
+mod cluster;
 mod conformance;
 mod connect;
 mod copy;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod doubt;
 mod errors;
 mod faults;
 mod hostile;

@@ -10,6 +10,8 @@ pub(crate) struct OwnServer {
     name: String,
     port: u16,
     settings: Vec<String>,
+    /// The port of the server that it follows.
+    follows: Option<u16>,
     process: Option<Child>,
 }
 
@@ -20,10 +22,35 @@ impl OwnServer {
             name: unique("server"),
             port: free_port(),
             settings: settings.iter().map(|it| format!("--{it}")).collect(),
+            follows: None,
             process: None,
         };
         server.start_again().await;
         server
+    }
+
+    /// Starts one that follows this one.
+    pub(crate) async fn start_standby(&self, settings: &[&str]) -> Self {
+        let mut server = OwnServer {
+            name: unique("server"),
+            port: free_port(),
+            settings: settings.iter().map(|it| format!("--{it}")).collect(),
+            follows: Some(self.port),
+            process: None,
+        };
+        server.start_again().await;
+        server
+    }
+
+    /// After a crash, starts where it was as a copy of another one, which it follows.
+    pub(crate) async fn follow(&mut self, other: &OwnServer) {
+        self.name = unique("server");
+        self.follows = Some(other.port);
+        self.start_again().await;
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -43,8 +70,14 @@ impl OwnServer {
         assert!(self.process.is_none(), "it runs already");
         let log = File::create(self.log()).unwrap();
         let mut process = Command::new(variable_of_make("_SCRIPT"))
-            .args(["own", &variable_of_make("_HOME"), &self.name])
+            .arg(if self.follows.is_some() {
+                "follow"
+            } else {
+                "own"
+            })
+            .args([&variable_of_make("_HOME"), &self.name])
             .arg(self.port.to_string())
+            .args(self.follows.map(|port| port.to_string()))
             .args(&self.settings)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -56,7 +89,7 @@ impl OwnServer {
             let said = std::fs::read_to_string(&log).unwrap();
             let ended = process.try_wait().unwrap();
             assert!(ended.is_none(), "the server ended: {said}");
-            said.contains(MAKE.is_ready)
+            said.contains(MAKE.is_ready) || said.contains("accept read-only connections")
         })
         .await;
         self.process = Some(process);

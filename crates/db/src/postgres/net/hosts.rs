@@ -5,38 +5,40 @@
 //!   next <───────────── next <─────────────── failed              no: the next server
 //! ```
 //!
-//! Servers are tried in the order of the options, and the addresses of a name in the order of the lookup. As in libpq a
-//! refused login ends the search: another server would refuse it too, and repeated attempts lock accounts.
+//! Servers are tried in the order of the options, but those first that are known to fit; the addresses of a name in the order
+//! of the lookup, which is made for every connect. A server that takes its time is not waited for: the next one is tried
+//! beside it. As in libpq a refused login ends the search: another server would refuse it too, and repeated attempts lock
+//! accounts.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+
+use cenote_pool::{Runtime, TokioRuntime, within};
 
 #[cfg(unix)]
 use super::super::config::SOCKET_FOLDERS;
 use super::super::config::{Config, Login, Server, SessionAttrs};
 use super::super::startup::{self, Started};
+use super::role;
 use super::socket::{self, Socket, TcpOptions};
 use super::tls::{self, Negotiated, SslMode, Tls};
-use crate::driver::Credentials;
 use crate::driver::time_limit::attempt_within;
+use crate::driver::{BoxFuture, Credentials, Hosts};
+use crate::hosts::Place;
 use crate::{Error, Kind, Result};
 
 /// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
 /// must leave time for the others.
 const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The role of a connected server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Role {
-    /// The server follows another one.
-    standby: bool,
-    /// Transactions are read-only by default.
-    read_only: bool,
-}
+/// How long a server may take before the next one is tried beside it.
+const STAGGER: Duration = Duration::from_millis(200);
 
 /// An address of a server, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -135,6 +137,31 @@ impl fmt::Display for Peer {
     }
 }
 
+/// A session with a server that fits.
+pub(crate) struct Connected {
+    pub(crate) started: Started,
+    pub(crate) peer: Peer,
+    /// `None` where there is no choice of hosts.
+    pub(crate) place: Option<Arc<Place>>,
+}
+
+/// What is the same for all attempts of one connect.
+struct Search<'c> {
+    config: &'c Config,
+    choice: Option<&'c Arc<Hosts>>,
+    credentials: &'c Credentials,
+    wanted: SessionAttrs,
+    /// The session only listens: nothing is lost if it is cut.
+    listens: bool,
+}
+
+/// How a server was tried.
+enum Tried {
+    Connected(Box<Connected>),
+    /// The errors of its addresses, the last of which may end the search.
+    Failed(Vec<(String, Error)>),
+}
+
 /// Connects to the first server that accepts the login and matches `target_session_attrs`.
 ///
 /// # Cancel safety
@@ -145,41 +172,139 @@ impl fmt::Display for Peer {
 ///
 /// [`Kind::Connect`], with the error of each server and the SQLSTATE of the last one that reported any;
 /// [`Kind::Timeout`] if every attempt timed out; [`Kind::Config`] for a mistake in the configuration.
-pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Result<(Started, Peer)> {
+pub(crate) async fn connect(
+    config: &Config,
+    choice: Option<&Arc<Hosts>>,
+    credentials: &Credentials,
+    listens: bool,
+) -> Result<Connected> {
+    if let Some(hosts) = choice {
+        hosts.begin();
+    }
     let mut failures = Failures::default();
     for wanted in rounds(config.session_attrs) {
-        for (nth, server) in config.servers.iter().enumerate() {
-            let login = config.login(server, credentials).await?;
-            let peers = match peers_of(server, config).await {
-                Ok(peers) => peers,
-                Err(error) => {
-                    failures.note(&server.to_string(), error);
-                    continue;
+        let search = Search {
+            config,
+            choice,
+            credentials,
+            wanted,
+            listens,
+        };
+        loop {
+            failures.has_appeared = false;
+            if let Some(connected) = side_by_side(&search, &mut failures).await {
+                return Ok(*connected);
+            }
+            // The next search begins with the host that has appeared.
+            if !failures.has_appeared {
+                break;
+            }
+        }
+        if failures.are_final {
+            break;
+        }
+    }
+    let is_without_host = choice.is_some() && failures.has_unfit && !failures.are_final;
+    let error = failures.into_error();
+    Err(match is_without_host {
+        true => error.without_host(),
+        false => error,
+    })
+}
+
+/// Tries the servers in order: the next one when one has failed, or has not answered for [`STAGGER`].
+///
+/// # Cancel safety
+///
+/// If dropped, nothing stays open.
+async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Box<Connected>> {
+    let runtime = TokioRuntime::new();
+    let mut appeared = pin!(search.choice.map(|hosts| hosts.fits_now()));
+    if let Some(appeared) = appeared.as_mut().as_pin_mut() {
+        // A host that fits from now on is not missed.
+        appeared.enable();
+    }
+    let order = match search.choice {
+        None => (0..search.config.servers.len()).collect(),
+        Some(hosts) => hosts.order(|role| role::fits(search.wanted, role)),
+    };
+    let mut left = order.iter().enumerate();
+    let mut trying: Vec<BoxFuture<'_, Tried>> = Vec::new();
+    loop {
+        if let Some((nth, &server)) = left.next() {
+            let is_last = nth + 1 == order.len();
+            trying.push(Box::pin(try_server(search, server, is_last)));
+        } else if trying.is_empty() {
+            return None;
+        }
+        let limit = (left.len() > 0).then_some(STAGGER);
+        let next = poll_fn(|cx| {
+            for nth in 0..trying.len() {
+                if let Poll::Ready(tried) = trying[nth].as_mut().poll(cx) {
+                    drop(trying.swap_remove(nth));
+                    return Poll::Ready(Some(tried));
                 }
-            };
-            let is_last_server = nth + 1 == config.servers.len();
-            for (nth, peer) in peers.iter().enumerate() {
-                let is_last = is_last_server && nth + 1 == peers.len();
-                let limit = match config.connect_timeout {
-                    None if is_last => None,
-                    limit => Some(limit.unwrap_or(DEFAULT_ADDRESS_TIMEOUT)),
-                };
-                match attempt_within(limit, attempt(peer, config, &login, wanted)).await {
-                    Ok(Some(connected)) => return Ok(connected),
-                    Ok(None) => {
-                        failures.note(&peer.to_string(), not_wanted(wanted));
-                        break;
-                    }
-                    Err(error) if is_final(&error) => {
-                        failures.note(&peer.to_string(), error);
-                        return Err(failures.into_error());
-                    }
-                    Err(error) => failures.note(&peer.to_string(), error),
+            }
+            // A server that hangs need not be waited for.
+            match appeared.as_mut().as_pin_mut() {
+                Some(appeared) if failures.has_unfit => appeared.poll(cx).map(|()| None),
+                _ => Poll::Pending,
+            }
+        });
+        match within(&runtime, limit, next).await {
+            // The next server is tried beside those that have not answered.
+            None => {}
+            Some(None) => {
+                failures.has_appeared = true;
+                return None;
+            }
+            Some(Some(Tried::Connected(connected))) => return Some(connected),
+            Some(Some(Tried::Failed(errors))) => {
+                for (whom, error) in errors {
+                    failures.note(&whom, error);
+                }
+                if failures.are_final {
+                    return None;
                 }
             }
         }
     }
-    Err(failures.into_error())
+}
+
+/// Tries the addresses of a server, one after the other.
+async fn try_server(search: &Search<'_>, index: usize, is_last_server: bool) -> Tried {
+    let server = &search.config.servers[index];
+    let login = match search.config.login(server, search.credentials).await {
+        Ok(login) => login,
+        Err(error) => return Tried::Failed(vec![(server.to_string(), error)]),
+    };
+    let peers = match peers_of(server, search.config).await {
+        Ok(peers) => peers,
+        Err(error) => return Tried::Failed(vec![(server.to_string(), error)]),
+    };
+    let mut errors = Vec::new();
+    for (nth, peer) in peers.iter().enumerate() {
+        let is_last = is_last_server && nth + 1 == peers.len();
+        let limit = match search.config.connect_timeout {
+            None if is_last => None,
+            limit => Some(limit.unwrap_or(DEFAULT_ADDRESS_TIMEOUT)),
+        };
+        match attempt_within(limit, attempt(search, index, peer, &login)).await {
+            Ok(Ok(connected)) => return Tried::Connected(Box::new(connected)),
+            Ok(Err(unfit)) => {
+                errors.push((peer.to_string(), unfit));
+                break;
+            }
+            Err(error) => {
+                let is_final = is_final(&error);
+                errors.push((peer.to_string(), error));
+                if is_final {
+                    break;
+                }
+            }
+        }
+    }
+    Tried::Failed(errors)
 }
 
 /// Returns the kinds of server to look for, one after the other.
@@ -190,44 +315,44 @@ fn rounds(attrs: SessionAttrs) -> Vec<SessionAttrs> {
     }
 }
 
-/// Opens a session; `None` if the server is not of the wanted kind.
+/// Opens a session. The inner error says why the server does not fit.
 async fn attempt(
+    search: &Search<'_>,
+    index: usize,
     peer: &Peer,
-    config: &Config,
     login: &Login,
-    wanted: SessionAttrs,
-) -> Result<Option<(Started, Peer)>> {
-    let (mut started, peer) = log_in(peer, config, login).await?;
+) -> Result<Result<Connected>> {
+    let (mut started, peer) = log_in(peer, search.config, login).await?;
     // Dropping an unsuitable session closes its socket; no transaction is open.
-    let fits = wanted == SessionAttrs::Any || fits(wanted, role(&mut started).await?);
-    Ok(fits.then_some((started, peer)))
-}
-
-/// Returns the server's role. PostgreSQL 14 and later report it at startup; older servers and poolers need queries.
-async fn role(started: &mut Started) -> Result<Role> {
-    let standby = match started.parameter("in_hot_standby") {
-        Some(told) => told == "on",
-        None => {
-            let told = started.ask("SELECT pg_catalog.pg_is_in_recovery()").await?;
-            told.as_deref() == Some("t")
+    let mut role = None;
+    if search.wanted != SessionAttrs::Any {
+        let found = role.insert(role::ask(&mut started).await?);
+        if search.choice.is_some_and(|hosts| hosts.writes) {
+            found.history = role::history(&mut started, *found).await?;
         }
-    };
-    let read_only = match started.parameter("default_transaction_read_only") {
-        Some(told) => told == "on",
-        None => started.ask("SHOW transaction_read_only").await?.as_deref() == Some("on"),
-    };
-    Ok(Role { standby, read_only })
-}
-
-fn fits(wanted: SessionAttrs, role: Role) -> bool {
-    match wanted {
-        SessionAttrs::Any | SessionAttrs::PreferStandby => true,
-        // A standby is read-only, too.
-        SessionAttrs::ReadWrite => !role.read_only && !role.standby,
-        SessionAttrs::ReadOnly => role.read_only || role.standby,
-        SessionAttrs::Primary => !role.standby,
-        SessionAttrs::Standby => role.standby,
+        if !role::fits(search.wanted, *found) {
+            if let Some(hosts) = search.choice {
+                hosts.observe(index, role, TokioRuntime::new().now());
+            }
+            return Ok(Err(not_wanted(search.wanted)));
+        }
     }
+    let mut place = None;
+    if let Some(hosts) = search.choice {
+        let cut = started.wire.socket().cutter();
+        let cut = cut.map_err(|error| unreachable_by(&error).because(error))?;
+        let now = TokioRuntime::new().now();
+        place = hosts.admit(index, role, now, search.listens, cut);
+        if place.is_none() {
+            let message = "the server is a primary of an older timeline: another one was promoted";
+            return Ok(Err(Error::new(Kind::Connect, message).without_host()));
+        }
+    }
+    Ok(Ok(Connected {
+        started,
+        peer,
+        place,
+    }))
 }
 
 /// Logs in with or without TLS, as `sslmode` demands; `allow` and `prefer` have a second attempt.
@@ -274,6 +399,28 @@ async fn log_in_with(
     let started = startup::start(socket, login, config).await;
     let started = started.map_err(|error| (error, is_tls))?;
     Ok((started, peer.as_reached(is_tls)))
+}
+
+/// Logs in to the first address of a server that answers, whatever it is.
+///
+/// # Cancel safety
+///
+/// If dropped, nothing stays open.
+pub(super) async fn log_in_to(
+    config: &Config,
+    index: usize,
+    credentials: &Credentials,
+) -> Result<Started> {
+    let server = &config.servers[index];
+    let login = config.login(server, credentials).await?;
+    let mut failures = Failures::default();
+    for peer in peers_of(server, config).await? {
+        match log_in(&peer, config, &login).await {
+            Ok((started, _)) => return Ok(started),
+            Err(error) => failures.note(&peer.to_string(), error),
+        }
+    }
+    Err(failures.into_error())
 }
 
 /// Returns the addresses of a server, in the order in which they are tried.
@@ -346,7 +493,7 @@ fn not_wanted(wanted: SessionAttrs) -> Error {
         SessionAttrs::Primary => "the server is a standby, but target_session_attrs=primary",
         _ => "the server is not a standby, which target_session_attrs demands",
     };
-    Error::new(Kind::Connect, what)
+    Error::new(Kind::Connect, what).without_host()
 }
 
 fn unreachable_by(error: &io::Error) -> Error {
@@ -363,12 +510,21 @@ fn unreachable_by(error: &io::Error) -> Error {
 #[derive(Default)]
 struct Failures {
     said: Vec<String>,
+    /// A server answered that does not fit, or does not let anybody in yet.
+    has_unfit: bool,
+    /// The search ended because a host fits that did not before.
+    has_appeared: bool,
+    /// Every other server would fail with the last error.
+    are_final: bool,
     all_too_slow: Option<bool>,
     last: Option<Error>,
 }
 
 impl Failures {
     fn note(&mut self, whom: &str, error: Error) {
+        self.are_final |= is_final(&error);
+        let is_starting = matches!(error.sql_state(), Some("57P01" | "57P02" | "57P03"));
+        self.has_unfit |= is_starting || error.is_without_host();
         let line = match error.kind() {
             Kind::Config => error.message().to_owned(),
             _ => format!("{whom}: {}", error.message()),

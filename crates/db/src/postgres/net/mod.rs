@@ -2,7 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `hosts` | tries servers and addresses in order, each within its time limit |
+//! | `hosts`, `role` | tries servers and addresses, each within its time limit; asks a server what it is |
 //! | `socket`, `read_watched_stream` | the byte stream; an unencrypted one whose executor watches for reads only |
 //! | `tls`, `verify` | the TLS negotiation; verifies the server's certificate |
 //! | `client_certificate`, `encrypted_key`, `der` | the client's certificate and key |
@@ -15,6 +15,7 @@ mod encrypted_key;
 pub(super) mod hosts;
 #[cfg(unix)]
 mod read_watched_stream;
+pub(super) mod role;
 pub(super) mod socket;
 pub(super) mod tls;
 pub(super) mod verify;

@@ -74,6 +74,12 @@ pub(crate) struct Plain {
     room: Option<AsyncFd<Raw>>,
 }
 
+impl AsFd for Plain {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.get_ref().as_fd()
+    }
+}
+
 impl Plain {
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tokio_rustls::rustls::ProtocolVersion;
 #[cfg(unix)]
 use super::read_watched_stream::{Plain, Raw};
 use crate::driver::{Tls, Verified};
+use crate::hosts::Cut;
 
 /// The stream of one connection.
 #[derive(Debug)]
@@ -204,6 +205,22 @@ impl Socket {
     /// Whether the connection uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
+    }
+
+    /// Returns what shuts the socket down, while its owner uses it or waits for it: the owner then reads the end of the
+    /// stream.
+    pub(crate) fn cutter(&self) -> io::Result<Cut> {
+        let socket = match &self.stream {
+            Stream::Tcp(tcp) => SockRef::from(tcp),
+            #[cfg(unix)]
+            Stream::Unix(unix) => SockRef::from(unix),
+            Stream::Tls(tls) => SockRef::from(tls.get_ref().0),
+            #[cfg(unix)]
+            Stream::Plain(plain) => SockRef::from(plain),
+        };
+        let socket = socket.try_clone()?;
+        // Fails if the socket is closed already.
+        Ok(Box::new(move || drop(socket.shutdown(Shutdown::Both))))
     }
 
     /// Returns the channel binding data `tls-server-end-point`, if there is any.

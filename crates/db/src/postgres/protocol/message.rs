@@ -123,6 +123,12 @@ impl Report {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
+    /// Whether it says that a commit was made, and that the server has stopped waiting for its standbys to confirm it. The
+    /// routine tells: the message is translated, and a trigger can raise a warning with the same SQLSTATE.
+    pub(crate) fn is_unconfirmed_commit(&self) -> bool {
+        self.routine.as_deref() == Some("SyncRepWaitForLSN") && self.severity == "WARNING"
+    }
+
     /// Whether the SQL is malformed.
     pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"

@@ -12,56 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
+use crate::servers::scripted::{OK, Peer, greeting};
 use crate::servers::{port, soon};
 
 const PASSWORD: &str = "cenote-secret";
-
-/// One side of a connection that speaks in packets.
-struct Peer {
-    stream: TcpStream,
-    sequence: u8,
-}
-
-impl Peer {
-    async fn send(&mut self, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
-        let mut packet = vec![length[0], length[1], length[2], self.sequence];
-        packet.extend_from_slice(payload);
-        self.sequence = self.sequence.wrapping_add(1);
-        // The client may have hung up.
-        let _ = self.stream.write_all(&packet).await;
-    }
-
-    async fn read(&mut self) -> Option<Vec<u8>> {
-        let mut head = [0; 4];
-        self.stream.read_exact(&mut head).await.ok()?;
-        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
-        let mut payload = vec![0; usize::try_from(length).unwrap()];
-        self.stream.read_exact(&mut payload).await.ok()?;
-        self.sequence = head[3].wrapping_add(1);
-        Some(payload)
-    }
-}
-
-/// The first packet of a server without TLS that wants this login.
-fn greeting(plugin: &str) -> Vec<u8> {
-    // Protocol 41, secure connections, plugins, transactions, several statements and results, no EOF.
-    let capabilities = 0x010f_a209_u32.to_le_bytes();
-    let mut packet = b"\x0a8.0.30\0".to_vec();
-    packet.extend_from_slice(&7_u32.to_le_bytes());
-    packet.extend_from_slice(b"12345678\0");
-    packet.extend_from_slice(&capabilities[..2]);
-    packet.extend_from_slice(&[45, 2, 0]);
-    packet.extend_from_slice(&capabilities[2..]);
-    packet.push(21);
-    packet.extend_from_slice(&[0; 10]);
-    packet.extend_from_slice(b"123456789012\0");
-    packet.extend_from_slice(plugin.as_bytes());
-    packet.push(0);
-    packet
-}
-
-const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
 /// A server that sends these packets, each but the first as an answer. Returns its port and what it received.
 async fn scripted(says: Vec<Vec<u8>>) -> (u16, Arc<Mutex<Vec<u8>>>) {
@@ -71,10 +25,7 @@ async fn scripted(says: Vec<Vec<u8>>) -> (u16, Arc<Mutex<Vec<u8>>>) {
     let all = Arc::clone(&told);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let mut peer = Peer {
-                stream,
-                sequence: 0,
-            };
+            let mut peer = Peer::new(stream);
             for packet in &says {
                 peer.send(packet).await;
                 let Some(answer) = peer.read().await else {

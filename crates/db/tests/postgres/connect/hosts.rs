@@ -1,6 +1,6 @@
 //! Several servers.
 
-use cenote::{Db, Kind};
+use cenote::{Db, Error, Kind};
 use cenote_testkit::proxy::Network;
 
 use crate::servers::network::{dsn_through, proxy_with};
@@ -26,6 +26,12 @@ async fn reached(dsn: &str) -> u16 {
     let sql = "SELECT current_setting('port')";
     let port: String = soon("it connects", db.query_as_one(sql, ())).await.unwrap();
     port.parse().unwrap()
+}
+
+/// The error of a handle that is opened with a connection, which no host fits.
+async fn unfit(dsn: &str) -> Error {
+    let opened = Db::builder(dsn).min(1).open();
+    soon("it is refused", opened).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -70,7 +76,7 @@ async fn the_kind_of_server_that_is_wanted_is_found() {
 async fn without_a_suitable_host_the_error_lists_every_answer() {
     let nobody = free_port();
     let wanted = "target_session_attrs=read-write";
-    let error = refused(&servers(&[nobody, second_port(), standby_port()], wanted)).await;
+    let error = unfit(&servers(&[nobody, second_port(), standby_port()], wanted)).await;
     assert_eq!(error.kind(), Kind::Connect);
     let message = error.message();
     for port in [nobody, second_port(), standby_port()] {
@@ -154,7 +160,7 @@ async fn a_server_that_reports_nothing_is_asked_for_its_kind() {
         let dsn = format!("{pgbouncer};target_session_attrs={wanted}");
         match fits {
             true => assert_eq!(reached(&dsn).await, port(), "{wanted}"),
-            false => assert_eq!(refused(&dsn).await.kind(), Kind::Connect, "{wanted}"),
+            false => assert_eq!(unfit(&dsn).await.kind(), Kind::Connect, "{wanted}"),
         }
     }
 }

@@ -1,0 +1,358 @@
+//! Several hosts, or one that has to have a role: which of them fits, and what happens to connections of one that no longer
+//! does.
+//!
+//! ```text
+//! an error raises suspicion ──wake──> watcher ──asks──> host ──role──> State: retire?
+//!                                        │                               │ generation of the host + 1
+//!                                        │ idle connections: Pool::retain│ outdated: never used again
+//!                                        └─ after 1 s, if a newer primary was seen: sockets of busy ones are shut down
+//! ```
+//!
+//! [`State`] decides and knows no I/O; [`watch`] asks the hosts; a driver admits each connection ([`Hosts::admit`]) and keeps
+//! its [`Place`]. A handle with one host of any role has none of this.
+
+#![cfg_attr(
+    not(feature = "postgres"),
+    allow(
+        dead_code,
+        reason = "only the driver of PostgreSQL chooses among hosts"
+    )
+)]
+
+mod state;
+pub(crate) mod watch;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+pub(crate) use self::state::Seen;
+use self::state::{Change, Fits, State};
+pub use self::state::{History, HostRole};
+use crate::driver::BoxFuture;
+use crate::{Db, Error, Result};
+
+/// Asks one host what it is, on a connection of its own: for drivers.
+pub trait HostProbe: Send + Sync {
+    /// Asks the host.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the probe is not used again.
+    ///
+    /// # Errors
+    ///
+    /// The host does not answer. The probe is not used again.
+    fn ask(&mut self) -> BoxFuture<'_, Result<HostRole>>;
+}
+
+/// Shuts the socket of a connection down, while its owner uses it or waits for it.
+pub(crate) type Cut = Box<dyn Fn() + Send + Sync>;
+
+/// The hosts of a handle, and what is known about them.
+pub struct Hosts {
+    names: Vec<String>,
+    hosts: Vec<Shared>,
+    state: Mutex<State>,
+    /// Only a primary fits.
+    pub(crate) writes: bool,
+    /// New connections go to the least used host.
+    spread: bool,
+    /// A connection was tried: before that, nothing is watched.
+    has_begun: AtomicBool,
+    is_closed: AtomicBool,
+    /// A host was retired, and the pool was not told yet.
+    has_retired: AtomicBool,
+    /// A host fits that did not before.
+    fits_now: Notify,
+    /// Why no host fitted at the last attempt to connect.
+    failure: Mutex<Option<Error>>,
+}
+
+/// What is shared about one host outside of the lock.
+#[derive(Debug, Default)]
+struct Shared {
+    /// As in the state. Release pairs with the acquire of [`Place::is_outdated`].
+    generation: AtomicU64,
+    wake: Notify,
+    places: Mutex<Vec<Weak<Place>>>,
+}
+
+/// A connection's place at its host. Dropped, the connection is counted no more.
+pub(crate) struct Place {
+    hosts: Arc<Hosts>,
+    host: usize,
+    generation: u64,
+    /// Nothing is lost if it is cut at once.
+    at_once: bool,
+    cut: Cut,
+}
+
+/// A host of a handle, as [`Db::hosts`](crate::Db::hosts) shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostStatus {
+    /// The host and its port, as the DSN names them.
+    pub name: String,
+    /// What the host said last. `None` if it has not been asked, or did not answer.
+    pub role: Option<HostRole>,
+    /// The host did not answer when it was asked last.
+    pub is_silent: bool,
+    /// The number of open connections to it.
+    pub connections: usize,
+    /// How often the host has ceased to fit, so that its connections were closed.
+    pub retired: u64,
+}
+
+impl Hosts {
+    pub(crate) fn new(names: Vec<String>, fits: Fits, writes: bool, spread: bool) -> Arc<Self> {
+        let count = names.len();
+        Arc::new(Hosts {
+            hosts: names.iter().map(|_| Shared::default()).collect(),
+            names,
+            writes,
+            state: Mutex::new(State::new(count, fits, writes)),
+            spread,
+            has_begun: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            has_retired: AtomicBool::new(false),
+            fits_now: Notify::new(),
+            failure: Mutex::new(None),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Notes that the handle connects: from now on the hosts are watched.
+    pub(crate) fn begin(&self) {
+        // Relaxed: the wake synchronises.
+        if !self.has_begun.swap(true, Ordering::Relaxed) && self.len() > 1 {
+            self.wake_all();
+        }
+    }
+
+    /// Ends the watchers.
+    pub(crate) fn close(&self) {
+        // Release pairs with the acquire in `is_closed`.
+        self.is_closed.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn wake_all(&self) {
+        for host in &self.hosts {
+            host.wake.notify_one();
+        }
+    }
+
+    /// Returns a future that resolves when a host fits that does not now.
+    pub(crate) fn fits_now(&self) -> Notified<'_> {
+        self.fits_now.notified()
+    }
+
+    /// Returns the hosts in the order in which a connection should try them.
+    pub(crate) fn order(&self, wanted: impl Fn(HostRole) -> bool) -> Vec<usize> {
+        self.state().order(wanted, self.spread)
+    }
+
+    /// Admits a new connection, if its host fits. `cut` shuts its socket down; `at_once` says that nothing is lost by that.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        host: usize,
+        role: Option<HostRole>,
+        now: Instant,
+        at_once: bool,
+        cut: Cut,
+    ) -> Option<Arc<Place>> {
+        let mut state = self.state();
+        let mut change = Change::default();
+        if let Some(role) = role {
+            change = state.observe(host, Some(role), now);
+        }
+        let fits = role.is_none_or(|role| state.fits(role));
+        let place = fits.then(|| {
+            state.opened(host);
+            Arc::new(Place {
+                hosts: Arc::clone(self),
+                host,
+                generation: state.generation(host),
+                at_once,
+                cut,
+            })
+        });
+        if let Some(place) = &place {
+            let mut places = self.places(host);
+            places.retain(|place| place.strong_count() > 0);
+            places.push(Arc::downgrade(place));
+        }
+        self.publish(&state, &change);
+        drop(state);
+        self.follow(&change);
+        place
+    }
+
+    /// Notes what a host said, or that it did not answer.
+    pub(crate) fn observe(&self, host: usize, role: Option<HostRole>, now: Instant) {
+        let change = {
+            let mut state = self.state();
+            let change = state.observe(host, role, now);
+            self.publish(&state, &change);
+            change
+        };
+        self.follow(&change);
+    }
+
+    /// Makes the new generations visible, under the lock.
+    fn publish(&self, state: &State, change: &Change) {
+        for &host in &change.retired {
+            let shared = &self.hosts[host];
+            shared
+                .generation
+                .store(state.generation(host), Ordering::Release);
+        }
+    }
+
+    /// Wakes who has to act on a change, after the lock.
+    fn follow(&self, change: &Change) {
+        for &host in &change.retired {
+            tracing::info!(
+                host = self.names[host],
+                "the host no longer fits: its connections are closed"
+            );
+            // Release pairs with the acquire in `take_retired`.
+            self.has_retired.store(true, Ordering::Release);
+            self.hosts[host].wake.notify_one();
+        }
+        if change.fits_now {
+            self.fits_now.notify_waiters();
+        }
+    }
+
+    /// Returns whether a host was retired since the last call.
+    fn take_retired(&self) -> bool {
+        self.has_retired.swap(false, Ordering::AcqRel)
+    }
+
+    /// Cuts the outdated connections of a host that lose nothing by it, and the others if their time is over.
+    fn cut_due(&self, host: usize, now: Instant) {
+        let is_due = self.state().take_cut(host, now);
+        let places: Vec<_> = self.places(host).iter().filter_map(Weak::upgrade).collect();
+        for place in places {
+            if place.is_outdated() && (is_due || place.at_once) {
+                (place.cut)();
+            }
+        }
+    }
+
+    fn places(&self, host: usize) -> MutexGuard<'_, Vec<Weak<Place>>> {
+        let places = self.hosts[host].places.lock();
+        places.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_at(&self, host: usize) -> Option<Instant> {
+        self.state().cut_at(host)
+    }
+
+    /// Returns what is known about each host, in the order of the DSN.
+    pub(crate) fn status(&self) -> Vec<HostStatus> {
+        let state = self.state();
+        let names = self.names.iter().enumerate();
+        let status = names.map(|(host, name)| HostStatus {
+            name: name.clone(),
+            role: match state.seen(host) {
+                Seen::Role(role) => Some(role),
+                Seen::Nothing | Seen::NoAnswer => None,
+            },
+            is_silent: state.seen(host) == Seen::NoAnswer,
+            connections: state.connections(host),
+            retired: state.generation(host),
+        });
+        status.collect()
+    }
+
+    /// Notes why no host fitted at the last attempt to connect; `None` if one did.
+    pub(crate) fn set_failure(&self, failure: Option<Error>) {
+        *self.failure() = failure;
+    }
+
+    /// Returns why no host fits, if none does.
+    pub(crate) fn why_none(&self) -> Option<Error> {
+        self.failure().clone()
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Db {
+    /// Returns what is known about the hosts of the DSN, in its order. Empty unless the DSN has several hosts or
+    /// `target_session_attrs`: then there is nothing to choose, and nothing is watched.
+    pub fn hosts(&self) -> Vec<HostStatus> {
+        let hosts = self.handle().pool.manager().template.hosts();
+        hosts.map(|hosts| hosts.status()).unwrap_or_default()
+    }
+}
+
+impl Place {
+    /// Returns whether the host has been retired since the connection was opened.
+    #[inline]
+    pub(crate) fn is_outdated(&self) -> bool {
+        let generation = &self.hosts.hosts[self.host].generation;
+        generation.load(Ordering::Acquire) != self.generation
+    }
+
+    /// Returns whether only a primary fits.
+    pub(crate) fn writes(&self) -> bool {
+        self.hosts.writes
+    }
+
+    /// Has the host asked what it is.
+    #[cold]
+    pub(crate) fn suspect(&self) {
+        self.hosts.hosts[self.host].wake.notify_one();
+    }
+
+    /// Returns the host as the DSN names it.
+    fn name(&self) -> &str {
+        &self.hosts.names[self.host]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hosts.state().closed(self.host);
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Place")
+            .field("host", &self.name())
+            .field("is_outdated", &self.is_outdated())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Hosts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Hosts")
+            .field("names", &self.names)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

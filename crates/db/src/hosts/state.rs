@@ -1,0 +1,403 @@
+//! What is known about the hosts of a handle, and which of them fit: decides, and does no I/O.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long calls on a demoted host may go on once a newer primary was seen.
+pub(crate) const CUT_AFTER: Duration = Duration::from_secs(1);
+
+/// The most clusters whose timelines are kept: a host may be replaced by one of another cluster.
+const MOST_CLUSTERS: usize = 8;
+
+/// What a host says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostRole {
+    /// The host follows another one.
+    pub standby: bool,
+    /// Transactions are read-only by default.
+    pub read_only: bool,
+    /// The history that a primary writes; `None` if the host does not say.
+    pub history: Option<History>,
+}
+
+impl HostRole {
+    /// Returns the role of a host whose history is unknown.
+    pub fn new(standby: bool, read_only: bool) -> Self {
+        HostRole {
+            standby,
+            read_only,
+            history: None,
+        }
+    }
+}
+
+/// The history that a primary writes. A promotion begins a new timeline of the same cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// The number of the cluster, which all its hosts share.
+    pub cluster: u64,
+    /// The number of the timeline, which grows with each promotion.
+    pub timeline: u32,
+}
+
+/// Which roles a driver was told to accept.
+pub(crate) type Fits = Arc<dyn Fn(HostRole) -> bool + Send + Sync>;
+
+/// What was seen of a host last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Nothing,
+    NoAnswer,
+    Role(HostRole),
+}
+
+#[derive(Clone, Debug)]
+struct Host {
+    seen: Seen,
+    /// The number of times that it was retired. A connection of an earlier generation is outdated.
+    generation: u64,
+    /// It was retired and has not fitted since.
+    is_retired: bool,
+    /// When its outdated connections are cut.
+    cut_at: Option<Instant>,
+    /// The number of open connections.
+    connections: usize,
+}
+
+/// What follows from what was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// These hosts were retired: their connections are outdated.
+    pub(crate) retired: Vec<usize>,
+    /// A host fits that did not before.
+    pub(crate) fits_now: bool,
+}
+
+pub(crate) struct State {
+    hosts: Vec<Host>,
+    /// The newest history seen of each cluster, the latest cluster last.
+    newest: Vec<History>,
+    fits: Fits,
+    /// Only a primary fits.
+    writes: bool,
+}
+
+impl State {
+    /// Knows nothing of `count` hosts. With `writes`, only a primary fits.
+    pub(crate) fn new(count: usize, fits: Fits, writes: bool) -> Self {
+        let host = Host {
+            seen: Seen::Nothing,
+            generation: 0,
+            is_retired: false,
+            cut_at: None,
+            connections: 0,
+        };
+        State {
+            hosts: vec![host; count],
+            newest: Vec::new(),
+            fits,
+            writes,
+        }
+    }
+
+    /// Notes what a host said, or that it did not answer.
+    pub(crate) fn observe(&mut self, host: usize, role: Option<HostRole>, now: Instant) -> Change {
+        let mut change = Change::default();
+        let Some(role) = role else {
+            // Its connections end by themselves, or it comes back as it was.
+            self.hosts[host].seen = Seen::NoAnswer;
+            return change;
+        };
+        let did_fit = self.fits_now(host);
+        self.hosts[host].seen = Seen::Role(role);
+        if self.note_history(role) && self.writes {
+            // This host as well: its name may have been another server's.
+            for old in 0..self.hosts.len() {
+                self.retire(old, &mut change);
+                self.hosts[old].cut_at = Some(now + CUT_AFTER);
+            }
+        }
+        match self.fits(role) {
+            true => {
+                self.hosts[host].is_retired = false;
+                change.fits_now = !did_fit;
+            }
+            false => self.retire(host, &mut change),
+        }
+        change
+    }
+
+    /// Notes the history of a primary. Returns whether it is newer than all of its cluster so far.
+    fn note_history(&mut self, role: HostRole) -> bool {
+        let Some(history) = role.history.filter(|_| !role.standby) else {
+            return false;
+        };
+        let same = |known: &&mut History| known.cluster == history.cluster;
+        match self.newest.iter_mut().find(same) {
+            Some(known) if known.timeline >= history.timeline => false,
+            Some(known) => {
+                *known = history;
+                true
+            }
+            None => {
+                if self.newest.len() == MOST_CLUSTERS {
+                    self.newest.remove(0);
+                }
+                self.newest.push(history);
+                // Nothing says that another cluster is newer.
+                false
+            }
+        }
+    }
+
+    fn retire(&mut self, host: usize, change: &mut Change) {
+        let it = &mut self.hosts[host];
+        if !it.is_retired {
+            it.is_retired = true;
+            it.generation += 1;
+            change.retired.push(host);
+        }
+    }
+
+    /// Returns whether a host of this role may be used: it has the right role, and no primary has begun a newer history.
+    pub(crate) fn fits(&self, role: HostRole) -> bool {
+        (self.fits)(role) && !self.is_old(role)
+    }
+
+    /// Returns whether the host is a primary that was replaced by a promoted one.
+    pub(crate) fn is_old(&self, role: HostRole) -> bool {
+        let Some(history) = role.history.filter(|_| !role.standby) else {
+            return false;
+        };
+        self.newest
+            .iter()
+            .any(|known| known.cluster == history.cluster && known.timeline > history.timeline)
+    }
+
+    fn fits_now(&self, host: usize) -> bool {
+        match self.hosts[host].seen {
+            Seen::Role(role) => self.fits(role),
+            Seen::Nothing | Seen::NoAnswer => false,
+        }
+    }
+
+    /// Returns the hosts in the order in which a connection should try them: those that fit `wanted`, those of unknown
+    /// role, those that did not answer, the others. With `spread`, the least used of equals comes first.
+    pub(crate) fn order(&self, wanted: impl Fn(HostRole) -> bool, spread: bool) -> Vec<usize> {
+        let rank = |host: &Host| match host.seen {
+            Seen::Role(role) if wanted(role) && !self.is_old(role) => 0,
+            Seen::Nothing => 1,
+            Seen::NoAnswer => 2,
+            Seen::Role(_) => 3,
+        };
+        let used = |host: &Host| if spread { host.connections } else { 0 };
+        let mut order: Vec<usize> = (0..self.hosts.len()).collect();
+        order.sort_by_key(|&index| {
+            let host = &self.hosts[index];
+            (rank(host), used(host), index)
+        });
+        order
+    }
+
+    pub(crate) fn opened(&mut self, host: usize) {
+        self.hosts[host].connections += 1;
+    }
+
+    pub(crate) fn closed(&mut self, host: usize) {
+        self.hosts[host].connections -= 1;
+    }
+
+    pub(crate) fn connections(&self, host: usize) -> usize {
+        self.hosts[host].connections
+    }
+
+    pub(crate) fn generation(&self, host: usize) -> u64 {
+        self.hosts[host].generation
+    }
+
+    pub(crate) fn seen(&self, host: usize) -> Seen {
+        self.hosts[host].seen
+    }
+
+    /// Returns when the outdated connections of a host are to be cut.
+    pub(crate) fn cut_at(&self, host: usize) -> Option<Instant> {
+        self.hosts[host].cut_at
+    }
+
+    /// Returns whether the outdated connections of a host are to be cut now. Says so once.
+    pub(crate) fn take_cut(&mut self, host: usize, now: Instant) -> bool {
+        let is_due = self.hosts[host].cut_at.is_some_and(|at| at <= now);
+        if is_due {
+            self.hosts[host].cut_at = None;
+        }
+        is_due
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("State")
+            .field("hosts", &self.hosts)
+            .field("newest", &self.newest)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CLUSTER: u64 = 7;
+
+    fn primary(timeline: u32) -> HostRole {
+        let mut role = HostRole::new(false, false);
+        role.history = Some(History {
+            cluster: CLUSTER,
+            timeline,
+        });
+        role
+    }
+
+    fn standby() -> HostRole {
+        HostRole::new(true, true)
+    }
+
+    fn for_writes(count: usize) -> State {
+        State::new(count, Arc::new(|role| !role.standby), true)
+    }
+
+    fn start() -> Instant {
+        cenote_pool::Runtime::now(&cenote_pool::TokioRuntime::new())
+    }
+
+    #[test]
+    fn promotion_retires_the_old_primary_and_cuts_it_later() {
+        let (mut state, now) = (for_writes(2), start());
+        assert!(state.observe(0, Some(primary(1)), now).fits_now);
+        assert_eq!(state.observe(1, Some(standby()), now).retired, [1]);
+        // It hangs, which alone ends nothing.
+        assert_eq!(state.observe(0, None, now), Change::default());
+        let change = state.observe(1, Some(primary(2)), now);
+        assert_eq!((change.retired, change.fits_now), (vec![0], true));
+        assert_eq!(state.order(|role| !role.standby, false), [1, 0]);
+        let before = now + CUT_AFTER - Duration::from_millis(1);
+        assert!(!state.take_cut(0, before) && !state.take_cut(1, before));
+        assert!(state.take_cut(0, now + CUT_AFTER));
+        assert!(state.take_cut(1, now + CUT_AFTER));
+        assert!(!state.take_cut(0, now + CUT_AFTER), "once");
+        // It comes back and believes that it is the primary.
+        assert!(!state.fits(primary(1)));
+        assert!(!state.observe(0, Some(primary(1)), now).fits_now);
+    }
+
+    #[test]
+    fn name_that_moves_to_the_new_primary_is_retired_once() {
+        let (mut state, now) = (for_writes(1), start());
+        state.observe(0, Some(primary(1)), now);
+        assert_eq!(state.observe(0, Some(primary(2)), now).retired, [0]);
+        assert_eq!(state.generation(0), 1);
+        assert_eq!(state.observe(0, Some(primary(2)), now), Change::default());
+        assert_eq!(state.generation(0), 1, "its new connections stay");
+    }
+
+    #[test]
+    fn demoted_host_is_retired_before_there_is_a_new_primary() {
+        let (mut state, now) = (for_writes(2), start());
+        state.observe(0, Some(primary(1)), now);
+        let change = state.observe(0, Some(standby()), now);
+        assert_eq!(change.retired, [0]);
+        assert_eq!(state.cut_at(0), None, "running calls may end");
+        assert_eq!(state.observe(0, Some(standby()), now), Change::default());
+        let change = state.observe(0, Some(primary(1)), now);
+        assert!(
+            change.fits_now,
+            "a proxy in front of it was wrong for a moment"
+        );
+    }
+
+    #[test]
+    fn another_cluster_is_not_older() {
+        let (mut state, now) = (for_writes(1), start());
+        state.observe(0, Some(primary(5)), now);
+        let mut upgraded = primary(1);
+        upgraded.history = Some(History {
+            cluster: CLUSTER + 1,
+            timeline: 1,
+        });
+        assert!(state.observe(0, Some(upgraded), now).retired.is_empty());
+        assert!(state.fits(upgraded) && !state.fits(primary(4)));
+    }
+
+    #[test]
+    fn clusters_without_end_take_bounded_room() {
+        let (mut state, now) = (for_writes(1), start());
+        for cluster in 0..1000 {
+            let mut role = primary(1);
+            role.history = Some(History {
+                cluster,
+                timeline: 1,
+            });
+            state.observe(0, Some(role), now);
+        }
+        assert_eq!(state.newest.len(), MOST_CLUSTERS);
+    }
+
+    #[test]
+    fn equal_hosts_are_used_evenly() {
+        let (mut state, now) = (State::new(3, Arc::new(|_| true), false), start());
+        for host in 0..3 {
+            state.observe(host, Some(standby()), now);
+        }
+        for _ in 0..10 {
+            let first = state.order(|_| true, true)[0];
+            state.opened(first);
+        }
+        let used: Vec<_> = (0..3).map(|host| state.connections(host)).collect();
+        assert_eq!(used, [4, 3, 3]);
+        assert_eq!(state.order(|_| true, false), [0, 1, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_older_timeline_ever_fits_again(
+            seen in prop::collection::vec((0_usize..4, 0_u32..8), 1..60),
+        ) {
+            let (mut state, start) = (for_writes(4), start());
+            let mut newest = 0;
+            let mut generations = [0; 4];
+            for (n, (host, what)) in seen.into_iter().enumerate() {
+                let now = start + Duration::from_millis(300 * n as u64);
+                let role = match what {
+                    0 => None,
+                    1 => Some(standby()),
+                    timeline => Some(primary(timeline)),
+                };
+                let change = state.observe(host, role, now);
+                if what > 1 {
+                    newest = newest.max(what);
+                }
+                for timeline in 2..8 {
+                    prop_assert_eq!(state.fits(primary(timeline)), timeline >= newest);
+                }
+                for (host, before) in generations.iter_mut().enumerate() {
+                    let after = state.generation(host);
+                    prop_assert_eq!(after - *before, u64::from(change.retired.contains(&host)));
+                    *before = after;
+                    if state.take_cut(host, now) {
+                        prop_assert!(state.cut_at(host).is_none());
+                    }
+                }
+                let order = state.order(|role| !role.standby, true);
+                let fits: Vec<_> = order.iter().map(|&host| state.fits_now(host)).collect();
+                prop_assert!(fits.is_sorted_by(|a, b| a >= b), "the fitting ones come first");
+                let mut all = order;
+                all.sort_unstable();
+                prop_assert_eq!(all, vec![0, 1, 2, 3]);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Why a connection was lost, and the errors that raise the suspicion that its host no longer has the role that the program
+//! asked for. Suspicion only has the host asked; see [`hosts`](crate::hosts) for what follows.
+
+use super::connection::PostgresConnection;
+use super::error;
+use super::protocol::answer::Answer;
+use super::protocol::message::Report;
+use crate::driver::Status;
+use crate::{Error, Kind};
+
+impl PostgresConnection {
+    /// Has the host asked what it is, if there is a choice of hosts.
+    #[cold]
+    pub(super) fn suspect_host(&self) {
+        if let Some(place) = &self.place {
+            place.suspect();
+        }
+    }
+
+    /// Looks at the server's error: a refused write on a connection that was opened to write, or a server that shuts down
+    /// or starts.
+    pub(super) fn suspect_by(&mut self, report: Option<&Report>) {
+        let (Some(report), Some(place)) = (report, &self.place) else {
+            return;
+        };
+        match &*report.state {
+            "25006" => {
+                let is_meant = self.begun_read_only && self.status != Status::Idle;
+                if place.writes() && !is_meant {
+                    // The name may be another server's by now: this one refuses, whatever that one says.
+                    self.is_demoted = true;
+                    place.suspect();
+                }
+            }
+            "57P01" | "57P02" | "57P03" => place.suspect(),
+            _ => {}
+        }
+    }
+
+    /// Has the host of a lost connection asked, and says in the error if it is the reason.
+    #[cold]
+    fn suspect_lost(&self, lost: Error) -> Error {
+        let Some(place) = &self.place else {
+            return lost;
+        };
+        place.suspect();
+        match place.is_outdated() {
+            true => {
+                let message = format!("{}; {RETIRED}", lost.message());
+                let was_never_sent = lost.was_never_sent();
+                let lost = lost.wrapped(Kind::ConnectionLost, message);
+                if was_never_sent {
+                    lost.never_sent()
+                } else {
+                    lost
+                }
+            }
+            false => lost,
+        }
+    }
+
+    /// Returns the error of a lost connection: the server's reason, if it sent one.
+    pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
+        let lost = self.suspect_lost(lost);
+        let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
+            return lost;
+        };
+        // The server closed the idle session while the call was on its way. It reads messages in
+        // order: without BindComplete it has not begun to run anything.
+        let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
+        match report.ends_session() && !has_begun {
+            true => error::from_report(*report).never_sent(),
+            false => self.wire.unless_sent(error::from_report(*report)),
+        }
+    }
+
+    /// Breaks the connection for a message that no call asked for: the server's reason for closing it, or one that the next
+    /// call would take for its answer.
+    #[cold]
+    pub(super) fn break_unasked(&mut self) {
+        let frame = self.wire.frame().ok().flatten();
+        let report = frame.filter(|frame| frame.tag == b'E');
+        let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
+        match report {
+            // The server's reason for closing the connection.
+            Some(report) => {
+                tracing::debug!(
+                    message = report.message,
+                    "the server closed an idle connection"
+                );
+                if report.is_fatal() {
+                    self.suspect_host();
+                    self.farewell = Some(error::from_report(report).never_sent());
+                }
+            }
+            None => {
+                tracing::warn!(
+                    "closing a connection: the server sent a message that no call asked for"
+                )
+            }
+        }
+        self.wire.set_broken();
+    }
+
+    /// Returns the error of a call on a connection that was lost before.
+    #[cold]
+    pub(super) fn why_broken(&self) -> Error {
+        match &self.place {
+            Some(place) if place.is_outdated() => {
+                let message = format!("the connection was closed before this call; {RETIRED}");
+                Error::new(Kind::ConnectionLost, message).never_sent()
+            }
+            _ => self.farewell.clone().unwrap_or_else(error::broken),
+        }
+    }
+}
+
+const RETIRED: &str = "its host no longer has the role that target_session_attrs demands";
