@@ -13,7 +13,8 @@ use crate::types::params::IntoParams;
 use crate::types::row::Row;
 use crate::{DeserializeOwned, Error, Kind, Result};
 
-/// Several statements that are sent together: PostgreSQL runs them in one round trip, other databases one after the other.
+/// Several statements of one task: PostgreSQL runs those of a transaction, and neighbours that only read, in one round trip;
+/// other databases run one after the other.
 ///
 /// Add statements, [`run`](StatementBatch::run) the batch, and take the result of each:
 ///
@@ -210,20 +211,21 @@ impl<'a> StatementBatch<'a> {
     /// A time limit counts for the whole batch.
     ///
     /// If the connection is lost, the statements whose answers had arrived keep their results. A statement that may have run has
-    /// [`Kind::ConnectionLost`], one that cannot have run [`Kind::NotRun`]. A batch of which nothing has run, or one of pure
+    /// [`Kind::ConnectionLost`]; so may the first of those that have not run, and the others have [`Kind::NotRun`]. A batch of which nothing has run, or one of pure
     /// reads without an answer, is repeated as a [single call](crate::Db::exec) would be.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the running statement is cancelled. Outside of a transaction, each statement took effect or did not: which did
-    /// is unknown. A transaction around the batch can only be rolled back.
+    /// Dropped, the running statement is cancelled. Outside of a transaction, the statements before it took effect, it did or
+    /// did not, and those behind it do not run; some reads may, until they are cancelled in turn. Which statement it was is
+    /// unknown. A transaction around the batch can only be rolled back.
     ///
     /// # Errors
     ///
     /// Nothing has run: the parameters of a statement do not fit its SQL ([`Kind::Parameters`]), a statement is not allowed in a
     /// batch ([`Kind::Unsupported`]), the batch is too large ([`Kind::Parameters`]), no connection is free in time. Or the
     /// connection was lost before the first answer ([`Kind::ConnectionLost`]), or the time limit has passed
-    /// ([`Kind::StatementTimeout`]): then each statement may have run. Errors of the database are those of their statements:
+    /// ([`Kind::StatementTimeout`]): then as if the batch was dropped. Errors of the database are those of their statements:
     /// see [`BatchResults::take`] and [`BatchResults::check`].
     pub fn run(self) -> impl Future<Output = Result<BatchResults<'a>>> + Send {
         let StatementBatch {

@@ -5,7 +5,7 @@ use super::op::{Op, RunPipeline};
 use super::trace::{self, Traced};
 use super::{Call, Given, Hold, Text};
 use crate::driver::Outcome;
-use crate::sql::{Class, Resolved, Statements};
+use crate::sql::{Class, Keyword, Resolved, Statements};
 use crate::{Error, Kind, Result};
 
 /// A batch has at most this many statements …
@@ -31,6 +31,12 @@ impl<'a> Call<'a> {
         &self,
         statements: Vec<Statement<'a>>,
     ) -> Result<Vec<Result<Outcome>>> {
+        // Before the texts are copied.
+        let texts = statements.iter().map(|statement| statement.sql.len());
+        if let Err(large) = check_count(statements.len()).and_then(|()| check_bytes(texts.sum())) {
+            self.note(Some(&large));
+            return Err(large);
+        }
         let all = joined(&statements);
         let span = trace::statement_span(self.shared(), self.site, &all);
         let run = self.run_in_pipeline(statements, &all);
@@ -48,7 +54,6 @@ impl<'a> Call<'a> {
         all: &str,
     ) -> Result<Vec<Result<Outcome>>> {
         let mut texts = Vec::with_capacity(statements.len());
-        check_count(statements.len())?;
         let mut bytes = 0;
         for statement in statements {
             let (sql, wants_rows) = (statement.sql, statement.wants_rows);
@@ -73,7 +78,10 @@ impl<'a> Call<'a> {
         let mut results = self.send_statements(&class, &mut op).await?;
         // The results end with the error that stopped the batch.
         let stopped = results.last().and_then(|it| it.as_ref().err()).cloned();
-        results.resize_with(texts.len(), || Err(not_run(stopped.clone())));
+        let in_transaction = op.stops_at_error;
+        results.resize_with(texts.len(), || {
+            Err(not_run(stopped.clone(), in_transaction))
+        });
         for (result, (text, _)) in results.iter_mut().zip(&texts) {
             if let Err(error) = result {
                 text.scan.relocate(error);
@@ -105,15 +113,20 @@ impl<'a> Call<'a> {
             .await?;
         let results = answer.iter().flatten();
         let mut errors = results.filter_map(|result| result.as_ref().err());
-        if let Some(lost) = errors.find(|error| error.is_connection_lost()) {
-            let connection = route.connection();
+        let succeeded = answer.is_ok() && errors.clone().next().is_none();
+        let connection = route.connection();
+        if connection.is_broken()
+            && let Some(lost) = errors.find(|error| error.is_connection_lost())
+        {
             connection.note_error();
             let took = connection.in_use_for();
             // Some were answered, so nothing is repeated: this reports the loss to the pool.
             self.may_repeat(class, lost, took);
         }
         let answer = answer.map_err(|error| self.named(Some(op.sql()), error));
-        route.finish(class, self.shared(), self.site, answer).await
+        route
+            .finish_as(succeeded, class, self.shared(), self.site, answer)
+            .await
     }
 }
 
@@ -146,7 +159,10 @@ fn refuse_control(class: &Class) -> Result<()> {
         _ if class.statements == Statements::Several => {
             "a statement of a batch is a script: add its statements one by one"
         }
-        _ if class.contains_transaction_control || class.transaction.is_some() => {
+        _ if class.contains_transaction_control
+            || class.transaction.is_some()
+            || prepares_transaction(class) =>
+        {
             "a batch takes no transaction control: run the batch in db.transaction(..)"
         }
         _ if class.only_session => {
@@ -155,6 +171,11 @@ fn refuse_control(class: &Class) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::new(Kind::Unsupported, message))
+}
+
+/// Whether the text is PREPARE TRANSACTION, which ends the transaction. Other texts with PREPARE only change the session.
+fn prepares_transaction(class: &Class) -> bool {
+    class.verb == Some(Keyword::Prepare) && !class.only_session
 }
 
 fn check_count(count: usize) -> Result<()> {
@@ -179,10 +200,18 @@ fn check_bytes(bytes: usize) -> Result<()> {
     Err(Error::new(Kind::Parameters, message))
 }
 
-/// Returns the error of a statement behind a failed one.
-fn not_run(stopped: Option<Error>) -> Error {
-    let message = "the statement did not run, because one before it in the batch failed";
-    let error = Error::new(Kind::NotRun, message);
+/// Returns the error of a statement behind the one that stopped the batch.
+fn not_run(stopped: Option<Error>, in_transaction: bool) -> Error {
+    let why = match (&stopped, in_transaction) {
+        (Some(lost), _) if lost.is_connection_lost() => "the connection was lost before",
+        (Some(_), _) => "one before it in the batch failed",
+        (None, true) => "one before it in the batch ended the transaction",
+        (None, false) => "one before it in the batch began a transaction",
+    };
+    let error = Error::new(
+        Kind::NotRun,
+        format!("the statement did not run, because {why}"),
+    );
     match stopped {
         Some(cause) => error.because(cause),
         None => error,

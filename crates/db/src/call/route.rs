@@ -357,12 +357,25 @@ impl Route {
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
+        self.finish_as(result.is_ok(), class, shared, site, result)
+            .await
+    }
+
+    /// As [`finish`](Route::finish), for a call whose result says more than whether it succeeded.
+    pub(crate) async fn finish_as<T>(
+        self,
+        succeeded: bool,
+        class: &Class,
+        shared: &Arc<Shared>,
+        site: &'static Location<'static>,
+        result: Result<T>,
+    ) -> Result<T> {
         match self {
             Route::ConnectionTurn(mut turn, _pin) => {
-                let last = LastCall::of(class, result.is_ok());
+                let last = LastCall::of(class, succeeded);
                 turn.observe(
                     Some(site),
-                    TransactionEffect::of(class, result.is_ok()),
+                    TransactionEffect::of(class, succeeded),
                     Some(last),
                 );
                 result

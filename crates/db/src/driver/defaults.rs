@@ -55,7 +55,9 @@ pub(super) async fn one_after_the_other<C: Connection + ?Sized>(
     stops_at_error: bool,
 ) -> Result<Vec<Result<Outcome>>> {
     let mut results = Vec::with_capacity(requests.len());
-    let was_open = connection.status() == Status::InTransaction;
+    let is_open =
+        |connection: &C| matches!(connection.status(), Status::InTransaction | Status::Failed);
+    let was_open = is_open(connection);
     for request in requests {
         let result = connection.run(*request).await;
         if let (Err(lost), true, true) = (&result, results.is_empty(), connection.is_broken()) {
@@ -63,9 +65,10 @@ pub(super) async fn one_after_the_other<C: Connection + ?Sized>(
         }
         let has_failed = result.is_err();
         results.push(result);
-        // The layer rolls back what a statement has begun behind its back: nothing else may run in it.
-        let has_begun = !was_open && connection.status() == Status::InTransaction;
-        if connection.is_broken() || has_begun || stops_at_error && has_failed {
+        // The layer rolls back what a statement has begun behind its back: nothing else may run in it. And nothing may
+        // run outside of a transaction that a statement has ended, by an implicit commit.
+        let has_changed = is_open(connection) != was_open;
+        if connection.is_broken() || has_changed || stops_at_error && has_failed {
             break;
         }
     }

@@ -256,14 +256,17 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Runs several statements, in order, in as few round trips as possible. Each has its own result.
     ///
     /// Without `stops_at_error` an error of one statement does not concern the others. With `stops_at_error` the statements after a
-    /// failed one do not run: the layer sets it in a transaction. Statements after the end of the results have not run, and
+    /// failed one do not run: the layer sets it in a transaction. None runs after one that has ended the transaction around them,
+    /// or begun one. Statements after the end of the results have not run, and
     /// one whose result is the loss of the connection may have run.
     ///
     /// No request is a script, a COPY or transaction control. By default, runs one after the other.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, each statement may have run, or not; none runs after [`settle`](Connection::settle).
+    /// Dropped, a prefix of the statements has run; none runs after [`settle`](Connection::settle). Without
+    /// `stops_at_error`, nothing that may write runs behind the statement that was running at the drop, also if the connection
+    /// is closed instead.
     ///
     /// # Errors
     ///

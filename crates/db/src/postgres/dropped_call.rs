@@ -13,8 +13,8 @@ use crate::driver::time_limit::within;
 /// How long a dropped statement may take to end by itself before it is cancelled.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The time before the next cancel request, doubled each time: a request that arrives before the statement
-/// has begun has no effect.
+/// The time before the next cancel request, doubled while nothing is answered: a request that arrives before the
+/// statement has begun has no effect. Each statement of a batch is cancelled by itself.
 const CANCEL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -59,9 +59,15 @@ impl PostgresConnection {
         let mut waste = Answer::waste();
         if may_cancel && self.canceller.can_ask() {
             let mut wait = PATIENCE;
+            let mut left = self.wire.unanswered_batches();
             while !self.drain_within(wait, &mut waste).await? {
                 self.canceller.ask();
-                wait = (wait * 2).clamp(CANCEL_AGAIN_AFTER, LONGEST);
+                let now = self.wire.unanswered_batches();
+                wait = match now < left {
+                    true => CANCEL_AGAIN_AFTER,
+                    false => (wait * 2).clamp(CANCEL_AGAIN_AFTER, LONGEST),
+                };
+                left = now;
             }
         } else {
             poll_fn(|cx| self.poll_drain(cx, &mut waste)).await?;

@@ -5,10 +5,14 @@
 //! | outside of a transaction | each statement with a Sync of its own | belongs to its statement alone |
 //! | in a transaction | one Sync after the last statement | the server skips the rest |
 //!
-//! Two kinds of statements end a round trip: one that is prepared only to learn the types of its parameters begins a new
-//! one, and after one that may change how texts are read (a definition, a setting, a procedure) a new one begins.
+//! A cancel request ends one statement, and the server goes on with the next Sync. So outside of a transaction, a
+//! statement that may write has a round trip of its own: nothing waits behind a statement that is cancelled, but reads.
+//!
+//! A statement that is prepared only to learn the types of its parameters begins a round trip, too, and after one that may
+//! change how texts are read (a definition, a setting, a procedure) a new one begins.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 use super::connect::DIALECT;
@@ -18,7 +22,7 @@ use super::execute::{StatementRef, way_of_nothing};
 use super::param::{has_unclear_array, need_types};
 use super::protocol::answer::Answer;
 use super::session::Misread;
-use super::statement::is_planned;
+use super::statement::{Statement, is_planned};
 use crate::driver::{Outcome, Request, Status};
 use crate::sql::{self, Resolved};
 use crate::{Error, Result};
@@ -47,6 +51,7 @@ enum Part {
 
 impl PostgresConnection {
     /// Runs statements in order, after a BEGIN if there is one. With `stops_at_error` those after a failed one do not run.
+    /// None runs after one that has ended the transaction or begun one.
     ///
     /// # Errors
     ///
@@ -59,16 +64,21 @@ impl PostgresConnection {
     ) -> Result<Vec<Result<Outcome>>> {
         let mut unsent_begin = begin;
         self.begin_call(InFlight::Statement)?;
+        let is_in_transaction = begin.is_some() || self.status != Status::Idle;
         let mut results = Vec::with_capacity(requests.len());
         let mut stale_before = None;
         while results.len() < requests.len() {
+            // What the last round trip has told may forbid the next one.
+            if let Err(misread) = self.check_reading() {
+                results.push(Err(misread));
+                break;
+            }
             let rest = &requests[results.len()..];
-            let part = &rest[..self.count_together(rest)];
             let may_repeat = !stops_at_error && stale_before != Some(results.len());
             let done = self
                 .run_part(
                     &mut unsent_begin,
-                    part,
+                    rest,
                     stops_at_error,
                     may_repeat,
                     &mut results,
@@ -83,51 +93,55 @@ impl PostgresConnection {
                     break;
                 }
             }
-            if begin.is_some() && self.status == Status::Idle && !self.wire.is_broken() {
+            let is_open = self.status != Status::Idle;
+            let has_answer = results.first().is_some_and(Result::is_ok);
+            if begin.is_some() && !is_open && !has_answer && !self.wire.is_broken() {
                 // BEGIN has failed, or was not sent because the first statement cannot be.
                 let first = results.drain(..).find_map(Result::err);
                 let failed = first.unwrap_or_else(error::broken);
                 return self.finish_call(Err(failed));
             }
             let has_failed = results.last().is_some_and(Result::is_err);
-            if self.wire.is_broken() || stops_at_error && has_failed {
+            if self.wire.is_broken() || stops_at_error && has_failed || is_open != is_in_transaction
+            {
                 break;
             }
         }
         self.finish_call(Ok(results))
     }
 
-    /// Returns how many of the next statements can be sent together.
-    fn count_together(&mut self, requests: &[Request<'_>]) -> usize {
-        for (n, request) in requests.iter().enumerate() {
-            let known = (request.cache && self.cache.is_on())
-                .then(|| self.cache.get(request.sql))
-                .flatten();
-            let begins = match &known {
-                Some(statement) => self.lacks_types(statement, request.params),
+    /// Whether a statement must be the first of its round trip.
+    fn begins_round_trip(&mut self, request: &Request<'_>, stops_at_error: bool) -> bool {
+        let is_alone = !stops_at_error && !sql::class(&DIALECT, request.sql).pure_read;
+        is_alone
+            || match self.cached(request) {
+                Some(statement) => self.lacks_types(&statement, request.params),
                 None => {
                     need_types(request.params) || has_unclear_array(request.sql, request.params)
                 }
-            };
-            if n > 0 && begins {
-                return n;
             }
-            let ends = known.is_none() && {
-                let class = sql::class(&DIALECT, request.sql);
-                let resolved = Resolved {
-                    is_volatile: false,
-                    ..class.resolved
-                };
-                !is_planned(class.verb) || resolved != Resolved::NOTHING
-            };
-            if ends {
-                return n + 1;
-            }
-        }
-        requests.len()
     }
 
-    /// Sends statements in one round trip and adds their results.
+    /// Whether a statement must be the last of its round trip.
+    fn ends_round_trip(&mut self, request: &Request<'_>, stops_at_error: bool) -> bool {
+        if stops_at_error && self.cached(request).is_some() {
+            return false;
+        }
+        let class = sql::class(&DIALECT, request.sql);
+        let resolved = Resolved {
+            is_volatile: false,
+            ..class.resolved
+        };
+        let is_alone = !stops_at_error && !class.pure_read;
+        is_alone || !is_planned(class.verb) || resolved != Resolved::NOTHING
+    }
+
+    fn cached(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
+        let keeps = request.cache && self.cache.is_on();
+        keeps.then(|| self.cache.get(request.sql)).flatten()
+    }
+
+    /// Sends the next statements, as many as go together, in one round trip and adds their results.
     ///
     /// # Cancel safety
     ///
@@ -139,14 +153,15 @@ impl PostgresConnection {
     async fn run_part(
         &mut self,
         begin: &mut Option<&str>,
-        part: &[Request<'_>],
+        rest: &[Request<'_>],
         stops_at_error: bool,
         may_repeat: bool,
         results: &mut Vec<Result<Outcome>>,
     ) -> Result<Part> {
         let (mut sent, wrong) = self
-            .send_part_of_pipeline(begin, part, stops_at_error)
+            .send_part_of_pipeline(begin, rest, stops_at_error)
             .await?;
+        let part = &rest[..sent.len()];
         let mut lost = None;
         let mut answered = 0;
         for at in &mut sent {
@@ -197,8 +212,8 @@ impl PostgresConnection {
         Ok(Part::Answered)
     }
 
-    /// Appends statements to the outbox, each with its Sync, or all with one. Returns what was appended, and the error of the
-    /// statement that cannot be sent, before which it stops.
+    /// Appends the statements that go together to the outbox, each with its Sync, or all with one. Returns what was appended,
+    /// and the error of the statement that cannot be sent, before which it stops.
     ///
     /// # Errors
     ///
@@ -206,13 +221,13 @@ impl PostgresConnection {
     async fn send_part_of_pipeline(
         &mut self,
         begin: &mut Option<&str>,
-        part: &[Request<'_>],
+        rest: &[Request<'_>],
         stops_at_error: bool,
     ) -> Result<(Vec<Sent>, Option<Error>)> {
-        let mut sent = Vec::with_capacity(part.len());
+        let mut sent = Vec::new();
         let mut wrong = None;
         // Only the first statement may need a round trip of its own: nothing is in flight yet.
-        let first = self.typed_statement_ref(begin, &part[0]).await;
+        let first = self.typed_statement_ref(begin, &rest[0]).await;
         let mut first = match first {
             Ok(Ok(by)) => Some(by),
             Ok(Err(mut refused)) => {
@@ -222,7 +237,12 @@ impl PostgresConnection {
             Err(error) => return Ok((sent, Some(error))),
         };
         self.cache.end_preparing();
-        for request in part {
+        for request in rest {
+            // Asked here: what is sent together may evict the statement that knows its types.
+            if !sent.is_empty() && self.begins_round_trip(request, stops_at_error) {
+                break;
+            }
+            let is_last = self.ends_round_trip(request, stops_at_error);
             let by = match first.take() {
                 Some(by) => Ok(by),
                 None => self.statement_ref(request.sql, request.cache),
@@ -263,6 +283,9 @@ impl PostgresConnection {
                 warnings: (0, 0),
                 misread: None,
             });
+            if is_last {
+                break;
+            }
         }
         if !sent.is_empty() {
             *begin = None;
@@ -318,8 +341,10 @@ impl PostgresConnection {
     async fn receive_end(&mut self, last: &mut Sent) -> Result<()> {
         let mut end = Answer::new(false);
         self.receive(&mut end).await?;
-        if last.answer.report.is_none() {
-            last.answer.report = end.report;
+        match last.answer.report.as_deref() {
+            // Its error came before the message at which errors are looked at.
+            Some(report) => self.suspect_by(Some(report)),
+            None => last.answer.report = end.report,
         }
         last.warnings.1 = self.warnings_so_far();
         Ok(())
@@ -338,16 +363,15 @@ impl PostgresConnection {
         for (it, request) in sent.iter().zip(part) {
             self.keep_one(&it.by, request.sql, &it.answer);
         }
-        for (n, (mut it, request)) in sent.into_iter().zip(part).enumerate() {
+        for (mut it, request) in sent.into_iter().zip(part) {
             it.answer.explain(request.params.len(), it.by.name());
             if let Some(misread) = it.misread {
                 it.answer
                     .wrong
                     .get_or_insert_with(|| error::misread_answer(misread));
             }
-            let is_stale = self.forget_if_stale(&it.answer, &it.by, may_repeat);
-            let only_read = |behind: &Request<'_>| sql::class(&DIALECT, behind.sql).pure_read;
-            if is_stale && part[n + 1..].iter().all(only_read) {
+            // Where one may be repeated, those behind it in the round trip only read.
+            if self.forget_if_stale(&it.answer, &it.by, may_repeat) {
                 return true;
             }
             let warnings = it.warnings.1 - it.warnings.0;

@@ -36,6 +36,7 @@ impl PostgresConnection {
         requests: &[Request<'_>],
     ) -> Result<Vec<Result<Outcome>>> {
         self.check_idle()?;
+        self.begun_read_only = begin.read_only;
         self.execute_pipeline(Some(begin_sql(begin)), requests, true)
             .await
     }

@@ -81,6 +81,15 @@ async fn transaction_that_ends_for_a_reason_is_not_logged() -> Result<()> {
         write(&db, 3).await?;
         assert!(write(&db, 7).await.unwrap_err().is_unique_violation());
         drop(tx);
+        // A batch whose last statements failed.
+        let tx = db.begin().await?;
+        let mut batch = db.batch();
+        for n in [3, 7, 8] {
+            batch.exec("INSERT INTO note VALUES (?)", (n,));
+        }
+        let results = batch.run().await?;
+        assert!(results.check().unwrap_err().is_unique_violation());
+        drop(tx);
         Ok::<_, Error>(())
     })
     .await?;

@@ -162,3 +162,25 @@ async fn deferrable_is_refused_before_anything_begins() -> Result<()> {
         .await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn batch_runs_nothing_behind_an_implicit_commit() {
+    let db = one_connection().await;
+    db.exec("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=InnoDB", ())
+        .await
+        .unwrap();
+    let done = db.transaction(async || {
+        let mut batch = db.batch();
+        batch.exec("INSERT INTO t VALUES (11)", ());
+        batch.exec("CREATE TABLE u (id INT)", ());
+        let behind = batch.exec("INSERT INTO t VALUES (12)", ());
+        let mut results = batch.run().await?;
+        let error = results.take(behind).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotRun);
+        assert!(error.message().contains("ended the transaction"), "{error}");
+        results.check()
+    });
+    assert_eq!(done.await.unwrap_err().kind(), Kind::TransactionLost);
+    let ids: Vec<i32> = db.query_scalar("SELECT id FROM t", ()).await.unwrap();
+    assert_eq!(ids, [11]);
+}

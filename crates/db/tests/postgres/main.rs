@@ -29,6 +29,7 @@ mod lost_session;
 mod many_rows;
 mod pgbouncer;
 mod pipeline;
+mod pipeline_safety;
 mod pipeline_scripted;
 mod reset;
 #[cfg(all(feature = "json", feature = "chrono", feature = "uuid"))]

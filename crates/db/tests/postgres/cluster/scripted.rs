@@ -202,6 +202,28 @@ async fn older_timeline_is_never_written_to_again() {
 }
 
 #[tokio::test]
+async fn write_refused_in_a_batch_raises_suspicion() {
+    for in_transaction in [false, true] {
+        let host = Host::start(Is::Primary(1)).await;
+        let db = open(&to_write(&[host.server.port()])).await;
+        db.exec(WRITE, ()).await.unwrap();
+        host.becomes(Is::Standby);
+        let run = async || {
+            let mut batch = db.batch();
+            batch.exec(WRITE, ());
+            batch.exec(WRITE, ());
+            batch.run().await?.check()
+        };
+        let done = match in_transaction {
+            true => db.transaction(run).await,
+            false => run().await,
+        };
+        assert_eq!(done.unwrap_err().sql_state(), Some("25006"));
+        until("the host is retired", async || db.hosts()[0].retired == 1).await;
+    }
+}
+
+#[tokio::test]
 async fn writes_in_a_read_only_transaction_raise_no_suspicion() {
     let host = Host::start(Is::Primary(1)).await;
     let db = Db::builder(&to_write(&[host.server.port()]))
@@ -213,6 +235,13 @@ async fn writes_in_a_read_only_transaction_raise_no_suspicion() {
     host.becomes(Is::Standby);
     let options = db.transaction_options().read_only();
     let run = options.run(async || db.exec(WRITE, ()).await.map(drop));
+    assert_eq!(run.await.unwrap_err().sql_state(), Some("25006"));
+    let run = options.run(async || {
+        let mut batch = db.batch();
+        batch.exec(WRITE, ());
+        batch.exec(WRITE, ());
+        batch.run().await?.check()
+    });
     assert_eq!(run.await.unwrap_err().sql_state(), Some("25006"));
     host.becomes(Is::Primary(1));
     db.exec(WRITE, ()).await.unwrap();
