@@ -40,7 +40,7 @@ impl<'a> Call<'a> {
         let all = joined(&statements);
         let span = trace::statement_span(self.shared(), self.site, &all);
         let run = self.run_in_pipeline(statements, &all);
-        let done = Box::pin(Traced::new(span, run, trace::record_result)).await;
+        let done = Box::pin(Traced::new(span, run, trace::record_results)).await;
         match &done {
             Ok(results) => self.note(results.iter().find_map(|it| it.as_ref().err())),
             Err(error) => self.note(Some(error)),

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::Result;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Savepoint, Value,
 };
 use crate::sql::CachedScan;
+use crate::{Error, Result};
 
 /// A request to a driver's connection.
 pub(crate) trait Op: Send + Sync {
@@ -33,6 +33,19 @@ pub(crate) trait Op: Send + Sync {
     /// Returns how many rows the request returned, if it returns rows.
     fn returned_rows(_out: &Self::Out) -> Option<u64> {
         None
+    }
+
+    /// Returns the first error of an answer that has several results, for logs and measurements.
+    fn failure(_out: &Self::Out) -> Option<&Error> {
+        None
+    }
+
+    /// Returns the error that the answer counts as.
+    fn error(answer: &Result<Self::Out>) -> Option<&Error> {
+        match answer {
+            Ok(out) => Self::failure(out),
+            Err(error) => Some(error),
+        }
     }
 
     /// Says whether the connection was taken for this request alone: see [`Request::unpinned`].
@@ -135,6 +148,10 @@ impl<O: Op> Op for WithBegin<'_, O> {
     fn returned_rows(out: &O::Out) -> Option<u64> {
         O::returned_rows(out)
     }
+
+    fn failure(out: &O::Out) -> Option<&Error> {
+        O::failure(out)
+    }
 }
 
 /// With the plan, which knows the SQL as the caller wrote it.
@@ -190,6 +207,10 @@ impl Op for RunPipeline<'_> {
 
     fn returned_rows(out: &Self::Out) -> Option<u64> {
         out.iter().flatten().map(Run::returned_rows).sum()
+    }
+
+    fn failure(out: &Self::Out) -> Option<&Error> {
+        out.iter().find_map(|result| result.as_ref().err())
     }
 
     const TAKES_BEGIN: bool = true;

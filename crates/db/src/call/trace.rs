@@ -174,6 +174,15 @@ pub(crate) fn record_outcome(span: &Span, done: &Result<Outcome>) {
     record_result(span, done);
 }
 
+/// Records how a batch ended: as its first error, if there is one.
+pub(crate) fn record_results<T>(span: &Span, done: &Result<Vec<Result<T>>>) {
+    let mut results = done.iter().flatten();
+    match results.find_map(|result| result.as_ref().err()) {
+        Some(error) => record_error(span, error),
+        None => record_result(span, done),
+    }
+}
+
 #[cold]
 pub(crate) fn record_error(span: &Span, error: &Error) {
     span.record("cenote.outcome", "failed");

@@ -72,9 +72,9 @@ impl StatementLog {
             };
             // A cancel here logs the statement as dropped.
             let answer = answer.await;
-            watched.outcome = match &answer {
-                Ok(_) => "ok",
-                Err(_) => "failed",
+            watched.outcome = match O::error(&answer) {
+                None => "ok",
+                Some(_) => "failed",
             };
             watched.rows = answer.as_ref().ok().and_then(O::rows);
             answer

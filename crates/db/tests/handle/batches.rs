@@ -1,9 +1,12 @@
 //! Batches of statements: typed results, refusals, transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cenote::{CallOptions, Db, Error, Executor, Kind, Result};
 use serde::Deserialize;
+
+use crate::log::Log;
 
 async fn open() -> Db {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -289,4 +292,46 @@ async fn last_error_is_the_first_of_the_batch() {
         assert!(db.last_error().is_none());
     })
     .await;
+}
+
+#[tokio::test]
+async fn batch_with_a_failed_statement_is_measured_as_failed() {
+    let db = open().await;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let listener = db.on_statement(move |event| {
+        let violates = event.error.is_some_and(Error::is_unique_violation);
+        hears.lock().unwrap().push(violates);
+    });
+    for (id, fails) in [(3, false), (1, true)] {
+        let log = Log::new();
+        let before = db.timings();
+        let mut batch = db.batch();
+        batch.exec(ADD, (id, "cap"));
+        batch.query(ALL, ());
+        assert_eq!(batch.run().await.unwrap().check().is_err(), fails);
+        let after = db.timings();
+        let failed = after.failed_statements.count() - before.failed_statements.count();
+        let succeeded = after.statements.count() - before.statements.count();
+        assert_eq!((failed, succeeded), (u64::from(fails), u64::from(!fails)));
+        assert_eq!(heard.lock().unwrap().pop(), Some(fails));
+        let outcome = if fails { "failed" } else { "ok" };
+        assert_eq!(log.take_spans()[0].field("cenote.outcome"), outcome);
+    }
+    drop(listener);
+}
+
+#[tokio::test]
+async fn batch_that_is_too_large_is_refused_without_a_span() {
+    let db = open().await;
+    let log = Log::new();
+    let large = format!("SELECT '{}'", "x".repeat(9 * 1024 * 1024));
+    for (text, count) in [("SELECT 1", 1025), (&*large, 2)] {
+        let mut batch = db.batch();
+        for _ in 0..count {
+            batch.query(text, ());
+        }
+        assert_eq!(batch.run().await.unwrap_err().kind(), Kind::Parameters);
+    }
+    assert!(log.take_spans().is_empty());
 }
