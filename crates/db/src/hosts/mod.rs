@@ -61,7 +61,7 @@ pub struct Hosts {
     /// Only a primary fits.
     pub(crate) writes: bool,
     /// New connections go to the least used host.
-    spread: bool,
+    pub(crate) spread: bool,
     /// A connection was tried: before that, nothing is watched.
     has_begun: AtomicBool,
     is_closed: AtomicBool,
@@ -216,9 +216,15 @@ impl Hosts {
         self.follow(&change);
     }
 
+    /// Returns whether a host of this role fits, and did not when it was seen last, or the reverse.
+    fn is_news(&self, host: usize, role: HostRole) -> bool {
+        let state = self.state();
+        matches!(state.seen(host), Seen::Role(seen) if state.fits(seen) != state.fits(role))
+    }
+
     /// Makes the new generations visible, under the lock.
     fn publish(&self, state: &State, change: &Change) {
-        for &host in &change.retired {
+        for &host in &change.outdated {
             let shared = &self.hosts[host];
             shared
                 .generation
@@ -233,8 +239,14 @@ impl Hosts {
                 host = self.names[host],
                 "the host no longer fits: its connections are closed"
             );
+        }
+        for &host in &change.outdated {
             // Release pairs with the acquire in `take_retired`.
             self.has_retired.store(true, Ordering::Release);
+            self.hosts[host].wake.notify_one();
+        }
+        for &host in &change.cut {
+            // Its watcher waits until then.
             self.hosts[host].wake.notify_one();
         }
         if change.fits_now {
@@ -279,9 +291,14 @@ impl Hosts {
             },
             is_silent: state.seen(host) == Seen::NoAnswer,
             connections: state.connections(host),
-            retired: state.generation(host),
+            retired: state.retired(host),
         });
         status.collect()
+    }
+
+    /// Returns whether a host has answered that does not fit, and none that does.
+    pub(crate) fn none_fits(&self) -> bool {
+        self.state().none_fits()
     }
 
     /// Notes why no host fitted at the last attempt to connect; `None` if one did.

@@ -147,7 +147,12 @@ impl ConnectionManager {
         };
         let limit = Some(self.connect_timeout);
         let connected = within(&self.runtime, limit, connecting).await;
-        connected.unwrap_or_else(|| Err(connect_timed_out(self.connect_timeout, &*self.template)))
+        connected.unwrap_or_else(|| {
+            let late = connect_timed_out(self.connect_timeout, &*self.template);
+            // One host hangs and the others do not fit: that is no failure of theirs.
+            let none_fits = self.template.hosts().is_some_and(|hosts| hosts.none_fits());
+            Err(if none_fits { late.without_host() } else { late })
+        })
     }
 
     /// Opens a connection to a host that fits. While there is none, tries again: at once when one appears, and otherwise
@@ -357,7 +362,7 @@ impl Manager for ConnectionManager {
         if !connection.is_numbered() {
             connection.set_number(info.id());
         }
-        if !connection.probe() {
+        if !connection.probe() || connection.is_outdated() {
             return Ok(false);
         }
         if self.is_suspect(connection)
