@@ -163,6 +163,7 @@ impl ConnectionManager {
     /// As [`connect`](Self::connect).
     async fn connect_to_any(&self, hosts: &Hosts) -> Result<PooledConnection> {
         let mut pause = FIRST_PAUSE;
+        let search = hosts.search();
         loop {
             let mut appeared = pin!(hosts.fits_now());
             // From now on no appearance is missed.
@@ -170,7 +171,7 @@ impl ConnectionManager {
             let failed = match self.connect().await {
                 Err(error) if error.is_without_host() => error,
                 connected => {
-                    hosts.set_failure(None);
+                    search.set_failure(None);
                     return connected;
                 }
             };
@@ -179,7 +180,7 @@ impl ConnectionManager {
                 return Err(failed);
             }
             tracing::debug!(error = %failed, "no host fits, trying again");
-            hosts.set_failure(Some(failed));
+            search.set_failure(Some(failed));
             within(&self.runtime, Some(pause), appeared).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -198,6 +199,8 @@ impl ConnectionManager {
         let fresh = match self.template.hosts() {
             None => self.connect().await?,
             Some(hosts) => {
+                // What the search has noted outlives its time-out.
+                let _search = hosts.search();
                 let fresh = within(&self.runtime, limit, Box::pin(self.connect_to_any(hosts)));
                 fresh.await.unwrap_or_else(|| Err(no_host_in_time(hosts)))?
             }
