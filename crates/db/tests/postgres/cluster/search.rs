@@ -1,5 +1,10 @@
 //! The search for a host: its order, and what ends it.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "servers of a test take their time, and deadlines are measured"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Connections of a host that was retired while they are in use, and errors that must not retire one.
 
+#![allow(clippy::disallowed_methods, reason = "deadlines are measured")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
