@@ -495,6 +495,10 @@ impl ConnectionTurn {
         call: &Call<'_>,
         limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
+        if self.connection().is_outdated() && self.bound.is_first_use() {
+            // Its host was retired since the transaction took the connection, and nothing has run on it.
+            Box::pin(call.reconnect(self.connection())).await?;
+        }
         self.bound.set_begun(true);
         let answer = self.send(op, call.site, limit).await;
         match &answer {

@@ -372,7 +372,8 @@ pub trait Connection: fmt::Debug + Send + 'static {
     fn is_broken(&self) -> bool;
 
     /// Returns whether the connection should be closed as soon as nobody uses it, because its host no longer has the role
-    /// that the program asked for. [`probe`](Connection::probe) then makes it broken.
+    /// that the program asked for. The layer asks when it takes the connection out of the pool and when it gives it back: what
+    /// runs on the connection may end.
     fn is_outdated(&self) -> bool {
         false
     }

@@ -61,7 +61,7 @@ pub struct Hosts {
     /// Only a primary fits.
     pub(crate) writes: bool,
     /// New connections go to the least used host.
-    spread: bool,
+    pub(crate) spread: bool,
     /// A connection was tried: before that, nothing is watched.
     has_begun: AtomicBool,
     is_closed: AtomicBool,
@@ -69,9 +69,20 @@ pub struct Hosts {
     has_retired: AtomicBool,
     /// A host fits that did not before.
     fits_now: Notify,
-    /// Why no host fitted at the last attempt to connect.
-    failure: Mutex<Option<Error>>,
+    failure: Mutex<Failure>,
 }
+
+/// Why callers wait.
+#[derive(Default)]
+struct Failure {
+    /// The searches under way.
+    searches: usize,
+    /// Why no host fitted at the last attempt to connect. `None` if one did, or nobody searches.
+    why: Option<Error>,
+}
+
+/// A search for a host. Without any, no host is missed.
+pub(crate) struct Search<'h>(&'h Hosts);
 
 /// What is shared about one host outside of the lock.
 #[derive(Debug, Default)]
@@ -121,7 +132,7 @@ impl Hosts {
             is_closed: AtomicBool::new(false),
             has_retired: AtomicBool::new(false),
             fits_now: Notify::new(),
-            failure: Mutex::new(None),
+            failure: Mutex::default(),
         })
     }
 
@@ -216,9 +227,15 @@ impl Hosts {
         self.follow(&change);
     }
 
+    /// Returns whether a host of this role fits, and did not when it was seen last, or the reverse.
+    fn is_news(&self, host: usize, role: HostRole) -> bool {
+        let state = self.state();
+        matches!(state.seen(host), Seen::Role(seen) if state.fits(seen) != state.fits(role))
+    }
+
     /// Makes the new generations visible, under the lock.
     fn publish(&self, state: &State, change: &Change) {
-        for &host in &change.retired {
+        for &host in &change.outdated {
             let shared = &self.hosts[host];
             shared
                 .generation
@@ -233,8 +250,14 @@ impl Hosts {
                 host = self.names[host],
                 "the host no longer fits: its connections are closed"
             );
+        }
+        for &host in &change.outdated {
             // Release pairs with the acquire in `take_retired`.
             self.has_retired.store(true, Ordering::Release);
+            self.hosts[host].wake.notify_one();
+        }
+        for &host in &change.cut {
+            // Its watcher waits until then.
             self.hosts[host].wake.notify_one();
         }
         if change.fits_now {
@@ -279,23 +302,51 @@ impl Hosts {
             },
             is_silent: state.seen(host) == Seen::NoAnswer,
             connections: state.connections(host),
-            retired: state.generation(host),
+            retired: state.retired(host),
         });
         status.collect()
     }
 
-    /// Notes why no host fitted at the last attempt to connect; `None` if one did.
-    pub(crate) fn set_failure(&self, failure: Option<Error>) {
-        *self.failure() = failure;
+    /// Returns whether a host has answered that does not fit, and none that does.
+    pub(crate) fn none_fits(&self) -> bool {
+        self.state().none_fits()
+    }
+
+    /// Begins a search, which ends when it is dropped.
+    pub(crate) fn search(&self) -> Search<'_> {
+        self.failure().searches += 1;
+        Search(self)
     }
 
     /// Returns why no host fits, if none does.
     pub(crate) fn why_none(&self) -> Option<Error> {
-        self.failure().clone()
+        self.failure().why.clone()
     }
 
-    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+    fn failure(&self) -> MutexGuard<'_, Failure> {
+        // Nothing that can panic runs under this lock.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Search<'_> {
+    /// Notes why no host fitted at the last attempt to connect; `None` if one did.
+    pub(crate) fn set_failure(&self, why: Option<Error>) {
+        let before = std::mem::replace(&mut self.0.failure().why, why);
+        drop(before);
+    }
+}
+
+impl Drop for Search<'_> {
+    fn drop(&mut self) {
+        let mut failure = self.0.failure();
+        failure.searches -= 1;
+        let over = match failure.searches {
+            0 => failure.why.take(),
+            _ => None,
+        };
+        drop(failure);
+        drop(over);
     }
 }
 
@@ -354,5 +405,22 @@ impl fmt::Debug for Hosts {
             .field("names", &self.names)
             .field("state", &self.state())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn failure_of_a_search_ends_with_the_last_search() {
+        let hosts = Hosts::new(vec!["a".into()], Arc::new(|_| false), true, false);
+        let (one, other) = (hosts.search(), hosts.search());
+        one.set_failure(Some(Error::new(Kind::Connect, "a standby")));
+        drop(one);
+        assert!(hosts.why_none().is_some(), "the other still searches");
+        drop(other);
+        assert!(hosts.why_none().is_none(), "it was dropped");
     }
 }

@@ -56,8 +56,10 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug)]
 struct Host {
     seen: Seen,
-    /// The number of times that it was retired. A connection of an earlier generation is outdated.
+    /// A connection of an earlier generation is outdated.
     generation: u64,
+    /// How often it has ceased to fit.
+    retired: u64,
     /// It was retired and has not fitted since.
     is_retired: bool,
     /// When its outdated connections are cut.
@@ -69,8 +71,12 @@ struct Host {
 /// What follows from what was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// These hosts were retired: their connections are outdated.
+    /// The connections of these hosts are outdated.
+    pub(crate) outdated: Vec<usize>,
+    /// These hosts have ceased to fit.
     pub(crate) retired: Vec<usize>,
+    /// These hosts have connections that are to be cut later.
+    pub(crate) cut: Vec<usize>,
     /// A host fits that did not before.
     pub(crate) fits_now: bool,
 }
@@ -90,6 +96,7 @@ impl State {
         let host = Host {
             seen: Seen::Nothing,
             generation: 0,
+            retired: 0,
             is_retired: false,
             cut_at: None,
             connections: 0,
@@ -110,13 +117,15 @@ impl State {
             self.hosts[host].seen = Seen::NoAnswer;
             return change;
         };
-        let did_fit = self.fits_now(host);
+        let (did_fit, was_used) = (self.fits_now(host), self.did_fit(host));
         self.hosts[host].seen = Seen::Role(role);
         if self.note_history(role) && self.writes {
             // This host as well: its name may have been another server's.
             for old in 0..self.hosts.len() {
-                self.retire(old, &mut change);
+                let ceased = old != host && self.did_fit(old);
+                self.retire(old, ceased, &mut change);
                 self.hosts[old].cut_at = Some(now + CUT_AFTER);
+                change.cut.push(old);
             }
         }
         match self.fits(role) {
@@ -124,7 +133,7 @@ impl State {
                 self.hosts[host].is_retired = false;
                 change.fits_now = !did_fit;
             }
-            false => self.retire(host, &mut change),
+            false => self.retire(host, was_used, &mut change),
         }
         change
     }
@@ -152,11 +161,17 @@ impl State {
         }
     }
 
-    fn retire(&mut self, host: usize, change: &mut Change) {
+    /// Makes the connections of a host outdated. `ceased` if it fits no more, and did until now.
+    fn retire(&mut self, host: usize, ceased: bool, change: &mut Change) {
         let it = &mut self.hosts[host];
-        if !it.is_retired {
-            it.is_retired = true;
-            it.generation += 1;
+        if it.is_retired {
+            return;
+        }
+        it.is_retired = true;
+        it.generation += 1;
+        change.outdated.push(host);
+        if ceased {
+            it.retired += 1;
             change.retired.push(host);
         }
     }
@@ -174,6 +189,23 @@ impl State {
         self.newest
             .iter()
             .any(|known| known.cluster == history.cluster && known.timeline > history.timeline)
+    }
+
+    /// Returns whether the host fitted by its role when it was seen last, or has connections.
+    fn did_fit(&self, host: usize) -> bool {
+        let host = &self.hosts[host];
+        let has_role = matches!(host.seen, Seen::Role(role) if (self.fits)(role));
+        has_role || host.connections > 0
+    }
+
+    /// Returns whether a host has answered that does not fit, and none that does.
+    pub(crate) fn none_fits(&self) -> bool {
+        let mut hosts = 0..self.hosts.len();
+        let has_unfit = self
+            .hosts
+            .iter()
+            .any(|host| matches!(host.seen, Seen::Role(_)));
+        has_unfit && !hosts.any(|host| self.fits_now(host))
     }
 
     fn fits_now(&self, host: usize) -> bool {
@@ -215,6 +247,11 @@ impl State {
 
     pub(crate) fn generation(&self, host: usize) -> u64 {
         self.hosts[host].generation
+    }
+
+    /// Returns how often the host has ceased to fit.
+    pub(crate) fn retired(&self, host: usize) -> u64 {
+        self.hosts[host].retired
     }
 
     pub(crate) fn seen(&self, host: usize) -> Seen {
@@ -278,11 +315,13 @@ mod tests {
     fn promotion_retires_the_old_primary_and_cuts_it_later() {
         let (mut state, now) = (for_writes(2), start());
         assert!(state.observe(0, Some(primary(1)), now).fits_now);
-        assert_eq!(state.observe(1, Some(standby()), now).retired, [1]);
+        let change = state.observe(1, Some(standby()), now);
+        assert_eq!((change.outdated, change.retired), (vec![1], vec![]));
         // It hangs, which alone ends nothing.
         assert_eq!(state.observe(0, None, now), Change::default());
         let change = state.observe(1, Some(primary(2)), now);
-        assert_eq!((change.retired, change.fits_now), (vec![0], true));
+        assert_eq!((change.outdated, change.fits_now), (vec![0], true));
+        assert_eq!(change.cut, [0, 1]);
         assert_eq!(state.order(|role| !role.standby, false), [1, 0]);
         let before = now + CUT_AFTER - Duration::from_millis(1);
         assert!(!state.take_cut(0, before) && !state.take_cut(1, before));
@@ -298,10 +337,22 @@ mod tests {
     fn name_that_moves_to_the_new_primary_is_retired_once() {
         let (mut state, now) = (for_writes(1), start());
         state.observe(0, Some(primary(1)), now);
-        assert_eq!(state.observe(0, Some(primary(2)), now).retired, [0]);
-        assert_eq!(state.generation(0), 1);
+        let change = state.observe(0, Some(primary(2)), now);
+        assert_eq!((change.outdated, change.cut), (vec![0], vec![0]));
+        assert!(change.retired.is_empty(), "the name still fits");
+        assert_eq!((state.generation(0), state.retired(0)), (1, 0));
         assert_eq!(state.observe(0, Some(primary(2)), now), Change::default());
         assert_eq!(state.generation(0), 1, "its new connections stay");
+    }
+
+    #[test]
+    fn connections_of_before_a_promotion_are_cut_at_any_host() {
+        let (mut state, now) = (for_writes(1), start());
+        state.observe(0, Some(primary(1)), now);
+        state.observe(0, Some(standby()), now);
+        let change = state.observe(0, Some(primary(2)), now);
+        assert_eq!((change.outdated, change.cut), (vec![], vec![0]));
+        assert_eq!((state.generation(0), state.retired(0)), (1, 1));
     }
 
     #[test]
@@ -385,7 +436,7 @@ mod tests {
                 }
                 for (host, before) in generations.iter_mut().enumerate() {
                     let after = state.generation(host);
-                    prop_assert_eq!(after - *before, u64::from(change.retired.contains(&host)));
+                    prop_assert_eq!(after - *before, u64::from(change.outdated.contains(&host)));
                     *before = after;
                     if state.take_cut(host, now) {
                         prop_assert!(state.cut_at(host).is_none());

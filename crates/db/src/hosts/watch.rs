@@ -160,14 +160,26 @@ impl Watcher {
         self.hosts.cut_due(self.host, self.runtime.now());
     }
 
+    /// Asks the host. A probe that contradicts what was seen last is replaced before it is believed: its name may be another
+    /// server's by now.
     async fn ask(&mut self) -> Result<HostRole> {
-        let probe = match &mut self.probe {
-            Some(probe) => probe,
-            none => {
-                let credentials = self.login.credentials().await?;
-                none.insert(self.template.open_probe(self.host, credentials).await?)
-            }
+        let Some(probe) = &mut self.probe else {
+            return self.ask_anew().await;
         };
-        probe.ask().await
+        let told = probe.ask().await?;
+        if self.hosts.is_news(self.host, told) {
+            self.probe = None;
+            // A server that lets nobody in now has answered all the same.
+            return self.ask_anew().await.or(Ok(told));
+        }
+        Ok(told)
+    }
+
+    async fn ask_anew(&mut self) -> Result<HostRole> {
+        let credentials = self.login.credentials().await?;
+        let mut probe = self.template.open_probe(self.host, credentials).await?;
+        let told = probe.ask().await?;
+        self.probe = Some(probe);
+        Ok(told)
     }
 }

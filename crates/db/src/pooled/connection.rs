@@ -414,6 +414,9 @@ impl PooledConnection {
         if self.is_broken() {
             return Verdict::Discard;
         }
+        if self.is_outdated() {
+            return Verdict::Retire;
+        }
         if self.is_clean() && !reset_always {
             Verdict::Keep
         } else {

@@ -147,7 +147,12 @@ impl ConnectionManager {
         };
         let limit = Some(self.connect_timeout);
         let connected = within(&self.runtime, limit, connecting).await;
-        connected.unwrap_or_else(|| Err(connect_timed_out(self.connect_timeout, &*self.template)))
+        connected.unwrap_or_else(|| {
+            let late = connect_timed_out(self.connect_timeout, &*self.template);
+            // One host hangs and the others do not fit: that is no failure of theirs.
+            let none_fits = self.template.hosts().is_some_and(|hosts| hosts.none_fits());
+            Err(if none_fits { late.without_host() } else { late })
+        })
     }
 
     /// Opens a connection to a host that fits. While there is none, tries again: at once when one appears, and otherwise
@@ -158,6 +163,7 @@ impl ConnectionManager {
     /// As [`connect`](Self::connect).
     async fn connect_to_any(&self, hosts: &Hosts) -> Result<PooledConnection> {
         let mut pause = FIRST_PAUSE;
+        let search = hosts.search();
         loop {
             let mut appeared = pin!(hosts.fits_now());
             // From now on no appearance is missed.
@@ -165,7 +171,7 @@ impl ConnectionManager {
             let failed = match self.connect().await {
                 Err(error) if error.is_without_host() => error,
                 connected => {
-                    hosts.set_failure(None);
+                    search.set_failure(None);
                     return connected;
                 }
             };
@@ -174,7 +180,7 @@ impl ConnectionManager {
                 return Err(failed);
             }
             tracing::debug!(error = %failed, "no host fits, trying again");
-            hosts.set_failure(Some(failed));
+            search.set_failure(Some(failed));
             within(&self.runtime, Some(pause), appeared).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -193,6 +199,8 @@ impl ConnectionManager {
         let fresh = match self.template.hosts() {
             None => self.connect().await?,
             Some(hosts) => {
+                // What the search has noted outlives its time-out.
+                let _search = hosts.search();
                 let fresh = within(&self.runtime, limit, Box::pin(self.connect_to_any(hosts)));
                 fresh.await.unwrap_or_else(|| Err(no_host_in_time(hosts)))?
             }
@@ -357,7 +365,7 @@ impl Manager for ConnectionManager {
         if !connection.is_numbered() {
             connection.set_number(info.id());
         }
-        if !connection.probe() {
+        if !connection.probe() || connection.is_outdated() {
             return Ok(false);
         }
         if self.is_suspect(connection)

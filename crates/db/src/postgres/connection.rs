@@ -59,10 +59,10 @@ pub struct PostgresConnection {
     pub(super) unconfirmed: bool,
     /// Its place at its host, if there is a choice of hosts.
     pub(super) place: Option<Arc<Place>>,
-    /// The server has refused a write, and was taken to write to.
+    /// The server has refused a write that nothing forbids but its role, and was taken to write to.
     pub(super) is_demoted: bool,
-    /// The layer has begun the transaction as a read-only one.
-    pub(super) begun_read_only: bool,
+    /// Whether the layer has begun the present transaction as a read-only one; `None` outside of its transactions.
+    pub(super) begun_read_only: Option<bool>,
     /// The server's reason for closing the idle connection, if it sent one.
     pub(super) farewell: Option<Error>,
 }
@@ -107,7 +107,7 @@ impl PostgresConnection {
             unconfirmed: false,
             place,
             is_demoted: false,
-            begun_read_only: false,
+            begun_read_only: None,
             farewell: None,
         }
     }
@@ -245,6 +245,9 @@ impl PostgresConnection {
                 }
                 if self.unconfirmed || answer.report.is_some() {
                     self.check_outcome(answer);
+                }
+                if self.status == Status::Idle {
+                    self.begun_read_only = None;
                 }
                 self.wire.consume(frame);
                 self.wire.ready()?;
@@ -515,9 +518,6 @@ impl Connection for PostgresConnection {
     /// system call; later it reads the socket.
     #[inline]
     fn probe(&mut self, rested: Duration) {
-        if self.place.is_some() && self.is_outdated() {
-            self.wire.set_broken();
-        }
         if rested < PROBE_AFTER && !self.wire.is_readable() {
             return;
         }

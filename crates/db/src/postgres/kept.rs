@@ -224,6 +224,11 @@ impl Kept {
         self.epoch += 1;
     }
 
+    /// Whether the program may have changed the session, or in the present transaction its settings.
+    pub(super) fn is_changed(&self) -> bool {
+        self.change != Change::None
+    }
+
     /// Notes a definition: names, types and columns may have another meaning.
     pub(super) fn define(&mut self) {
         let gone = self.untouched.take_all();

@@ -25,12 +25,14 @@ impl PostgresConnection {
         };
         match &*report.state {
             "25006" => {
-                let is_meant = self.begun_read_only && self.status != Status::Idle;
-                if place.writes() && !is_meant {
-                    // The name may be another server's by now: this one refuses, whatever that one says.
-                    self.is_demoted = true;
-                    place.suspect();
+                if !place.writes() || self.begun_read_only == Some(true) {
+                    return;
                 }
+                place.suspect();
+                // The name may be another server's by now: this one refuses, whatever that one says. But the program may have
+                // forbidden it, by a setting or in the text that began the transaction.
+                let begun_by_text = self.begun_read_only.is_none() && self.status != Status::Idle;
+                self.is_demoted |= !begun_by_text && !self.cache.is_changed();
             }
             "57P01" | "57P02" | "57P03" => place.suspect(),
             _ => {}

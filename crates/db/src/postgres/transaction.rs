@@ -14,7 +14,7 @@ impl PostgresConnection {
         first: Option<Request<'_>>,
     ) -> Result<Outcome> {
         self.check_idle()?;
-        self.begun_read_only = begin.read_only;
+        self.begun_read_only = Some(begin.read_only);
         let sql = begin_sql(begin);
         match first {
             Some(first) if !first.script => self.execute(Some(sql), first).await,
@@ -36,7 +36,7 @@ impl PostgresConnection {
         requests: &[Request<'_>],
     ) -> Result<Vec<Result<Outcome>>> {
         self.check_idle()?;
-        self.begun_read_only = begin.read_only;
+        self.begun_read_only = Some(begin.read_only);
         self.execute_pipeline(Some(begin_sql(begin)), requests, true)
             .await
     }

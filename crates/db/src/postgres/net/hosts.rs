@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Servers are tried in the order of the options, but those first that are known to fit; the addresses of a name in the order
-//! of the lookup, which is made for every connect. A server that takes its time is not waited for: the next one is tried
-//! beside it. As in libpq a refused login ends the search: another server would refuse it too, and repeated attempts lock
-//! accounts.
+//! of the lookup, which is made for every connect. Where the order does not matter, a server that takes its time is not
+//! waited for: the next one is tried beside it. As in libpq a refused login ends the search: another server would refuse it
+//! too, and repeated attempts lock accounts. The servers that are being tried go on.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -37,7 +37,7 @@ use crate::{Error, Kind, Result};
 /// must leave time for the others.
 const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a server may take before the next one is tried beside it.
+/// How long a server may take before the next one is tried beside it, where the order does not matter.
 const STAGGER: Duration = Duration::from_millis(200);
 
 /// An address of a server, and how to connect to it.
@@ -212,7 +212,8 @@ pub(crate) async fn connect(
     })
 }
 
-/// Tries the servers in order: the next one when one has failed, or has not answered for [`STAGGER`].
+/// Tries the servers in order: the next one when one has failed. Where the order does not matter, also when one has not
+/// answered for [`STAGGER`]: the caller has asked for any of equal servers, or for the primary, which usually is one server.
 ///
 /// # Cancel safety
 ///
@@ -228,16 +229,23 @@ async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Bo
         None => (0..search.config.servers.len()).collect(),
         Some(hosts) => hosts.order(|role| role::fits(search.wanted, role)),
     };
+    let in_turn = search
+        .choice
+        .is_none_or(|hosts| !hosts.writes && !hosts.spread);
     let mut left = order.iter().enumerate();
     let mut trying: Vec<BoxFuture<'_, Tried>> = Vec::new();
     loop {
+        // After a refused login those that are being tried go on: they may have let us in already.
+        if failures.are_final {
+            left = [].iter().enumerate();
+        }
         if let Some((nth, &server)) = left.next() {
             let is_last = nth + 1 == order.len();
             trying.push(Box::pin(try_server(search, server, is_last)));
         } else if trying.is_empty() {
             return None;
         }
-        let limit = (left.len() > 0).then_some(STAGGER);
+        let limit = (left.len() > 0 && !in_turn).then_some(STAGGER);
         let next = poll_fn(|cx| {
             for nth in 0..trying.len() {
                 if let Poll::Ready(tried) = trying[nth].as_mut().poll(cx) {
@@ -247,7 +255,9 @@ async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Bo
             }
             // A server that hangs need not be waited for.
             match appeared.as_mut().as_pin_mut() {
-                Some(appeared) if failures.has_unfit => appeared.poll(cx).map(|()| None),
+                Some(appeared) if failures.has_unfit && !failures.are_final => {
+                    appeared.poll(cx).map(|()| None)
+                }
                 _ => Poll::Pending,
             }
         });
@@ -262,9 +272,6 @@ async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Bo
             Some(Some(Tried::Failed(errors))) => {
                 for (whom, error) in errors {
                     failures.note(&whom, error);
-                }
-                if failures.are_final {
-                    return None;
                 }
             }
         }

@@ -2,6 +2,8 @@
 
 mod failover;
 mod scripted;
+mod search;
+mod use_of_retired;
 
 use crate::servers::WHO;
 
