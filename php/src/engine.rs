@@ -39,6 +39,8 @@ pub(crate) struct Zval {
 }
 
 const TYPE_NULL: u32 = 1;
+const TYPE_LONG: u32 = 4;
+const TYPE_DOUBLE: u32 = 5;
 const TYPE_OBJECT: u8 = 8;
 
 impl Zval {
@@ -54,6 +56,24 @@ impl Zval {
         type_info: TYPE_NULL,
         ..Zval::UNDEF
     };
+
+    /// Returns a whole number.
+    pub(crate) fn int(number: i64) -> Zval {
+        Zval {
+            value: number.cast_unsigned() as usize,
+            type_info: TYPE_LONG,
+            ..Zval::UNDEF
+        }
+    }
+
+    /// Returns a floating-point number.
+    pub(crate) fn double(number: f64) -> Zval {
+        Zval {
+            value: number.to_bits() as usize,
+            type_info: TYPE_DOUBLE,
+            ..Zval::UNDEF
+        }
+    }
 
     /// Returns the object that this value is, if it is one.
     pub(crate) fn object(&self) -> Option<NonNull<ZendObject>> {
@@ -80,6 +100,8 @@ pub(crate) enum Status {
     Ok = 0,
     Threw = 1,
     Bailout = 2,
+    /// The database reports an error.
+    Failed = 3,
 }
 
 /// The classes of the extension; see `cen_class`.
@@ -136,6 +158,13 @@ unsafe extern "C" {
     fn cen_gc_add(buffer: *mut GcBuffer, value: *const Zval);
     fn cen_gc_add_call(buffer: *mut GcBuffer, call: *mut RawCall);
 
+    fn cen_zval_string(to: *mut Zval, text: *const u8, len: usize);
+    fn cen_zval_scalar(value: *mut Zval, int: *mut i64, double: *mut f64, len: *mut usize) -> ScalarKind;
+    fn cen_zval_text(value: *const Zval) -> *const u8;
+    fn cen_call_with_all(hook: *const RawCall, argv: *const Zval, argc: u32) -> *mut RawCall;
+    safe fn cen_switch_block();
+    safe fn cen_switch_unblock();
+
     fn cen_array_init(array: *mut Zval);
     fn cen_array_set(array: *mut Zval, key: *const Zval, value: *mut Zval);
     fn cen_iterate(iterable: *mut Zval, visit: Visit, arg: *mut c_void);
@@ -175,7 +204,27 @@ unsafe extern "C" {
 
 }
 
+/// What a value of PHP is for SQLite; see `cen_zval_scalar`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "C makes the values")]
+enum ScalarKind {
+    Null,
+    Int,
+    Double,
+    String,
+}
+
+/// A value of PHP without its object or array.
+pub(crate) enum Scalar {
+    Null,
+    Int(i64),
+    Double(f64),
+    String(Vec<u8>),
+}
+
 /// An owned PHP value.
+#[repr(transparent)]
 pub(crate) struct Value(Zval);
 
 impl Value {
@@ -208,6 +257,29 @@ impl Value {
 
     pub(crate) fn raw(&self) -> &Zval {
         &self.0
+    }
+
+    pub(crate) fn string(bytes: &[u8]) -> Self {
+        let mut raw = Zval::UNDEF;
+        // SAFETY: the bytes are copied.
+        unsafe { cen_zval_string(&mut raw, bytes.as_ptr(), bytes.len()) };
+        Value(raw)
+    }
+
+    /// Returns the value as a database takes it. An object becomes its text.
+    pub(crate) fn scalar(&self) -> Scalar {
+        let (mut copy, mut int, mut double, mut len) = (Value::copy_of(&self.0), 0, 0.0, 0);
+        // SAFETY: the copy is converted in place, and the others are places for the result.
+        match unsafe { cen_zval_scalar(&mut copy.0, &mut int, &mut double, &mut len) } {
+            ScalarKind::Null => Scalar::Null,
+            ScalarKind::Int => Scalar::Int(int),
+            ScalarKind::Double => Scalar::Double(double),
+            ScalarKind::String => {
+                // SAFETY: the copy is a string of this length.
+                let bytes = unsafe { std::slice::from_raw_parts(cen_zval_text(&copy.0), len) };
+                Scalar::String(bytes.to_vec())
+            }
+        }
     }
 
     /// Gives the value to PHP.
@@ -426,6 +498,26 @@ impl Call {
         // SAFETY: the argument is copied.
         let raw = unsafe { cen_call_with(self.0.as_ptr(), argument) };
         Call::from_raw(raw).expect("PHP ends the request if there is no memory")
+    }
+
+    /// Returns a call of the same callable with these arguments.
+    pub(crate) fn with_all(&self, arguments: &[Value]) -> Self {
+        let argc = u32::try_from(arguments.len()).expect("an SQL function has few arguments");
+        // SAFETY: `Value` is a `Zval`; the arguments are copied.
+        let raw = unsafe { cen_call_with_all(self.0.as_ptr(), arguments.as_ptr().cast(), argc) };
+        Call::from_raw(raw).expect("PHP ends the request if there is no memory")
+    }
+
+    /// Runs the call on the current stack, where it cannot switch to another coroutine.
+    ///
+    /// # Errors
+    ///
+    /// There was a fatal error.
+    pub(crate) fn run_blocked(&self) -> Result<Result<Value, Exception>, Bailout> {
+        cen_switch_block();
+        let done = self.run_guarded();
+        cen_switch_unblock();
+        done
     }
 
     /// Returns a call of a method.

@@ -1,0 +1,912 @@
+/* PDO over cenote: drivers, handles, and the constructor that takes pooled handles. */
+
+#include "pdo.h"
+#include "php_ini.h"
+#include "ext/standard/php_string.h"
+#include "main/fopen_wrappers.h"
+#include "zend_smart_str.h"
+#include <dlfcn.h>
+
+struct cen_pdo_symbols cen_pdo;
+
+static const char *const driver_names[CEN_DRIVER_COUNT] = { "sqlite", "pgsql", "mysql" };
+
+/* Handles without a pool are ours as well, where the driver of PHP is loaded. */
+static bool takes_all;
+
+/* ---- errors ------------------------------------------------------------------ */
+
+bool cen_is_ours(pdo_dbh_t *dbh)
+{
+	return dbh && dbh->methods == &cen_dbh_methods && dbh->driver_data;
+}
+
+bool cen_dbh_ok(pdo_dbh_t *dbh, cen_status status)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	if (UNEXPECTED(status == CEN_BAILOUT)) {
+		zend_bailout();
+	}
+	/* Other coroutines have used the handle meanwhile. An exception in flight says all. */
+	strcpy(dbh->error_code, PDO_ERR_NONE);
+	if (status == CEN_FAILED) {
+		cen_db_error error = {0};
+		if (cenote_db_error(H->db, NULL, &error)) {
+			memcpy(dbh->error_code, error.state, 5);
+			dbh->error_code[5] = '\0';
+		}
+	}
+	memcpy(H->state, dbh->error_code, sizeof(H->state));
+	return status == CEN_OK;
+}
+
+static void dbh_fetch_err(pdo_dbh_t *dbh, pdo_stmt_t *stmt, zval *info)
+{
+	cen_db_error error = {0};
+	if (cenote_db_error(CEN_DBH(dbh)->db, stmt ? stmt->driver_data : NULL, &error)) {
+		add_next_index_long(info, error.code);
+		add_next_index_stringl(info, error.message.start, error.message.len);
+	}
+}
+
+/* ---- handles ------------------------------------------------------------------ */
+
+static void dbh_close(pdo_dbh_t *dbh)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	if (H) {
+		dbh->driver_data = NULL;
+		if (H->pool) {
+			OBJ_RELEASE(H->pool);
+		}
+		cenote_db_free(H->db);
+		efree(H);
+	}
+}
+
+/* Whether PDO::query() prepares, and not PDO::prepare(). */
+static bool is_query(void)
+{
+	zend_execute_data *frame = EG(current_execute_data);
+	return frame && frame->func && frame->func->type == ZEND_INTERNAL_FUNCTION
+		&& frame->func->common.function_name
+		&& zend_string_equals_literal_ci(frame->func->common.function_name, "query");
+}
+
+static bool dbh_prepare(pdo_dbh_t *dbh, zend_string *sql, pdo_stmt_t *stmt, zval *options)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	bool emulate = H->emulate;
+	void *made = NULL;
+	stmt->methods = &cen_stmt_methods;
+	stmt->driver_data = NULL;
+	if (options) {
+		if (pdo_attr_lval(options, PDO_ATTR_CURSOR, PDO_CURSOR_FWDONLY) == PDO_CURSOR_SCROLL) {
+			cen_pdo.raise_impl_error(dbh, NULL, "IM001", "scrollable cursors do not exist here; fetch all rows, "
+				"or declare a cursor in SQL");
+			return false;
+		}
+		emulate = pdo_attr_lval(options, PDO_ATTR_EMULATE_PREPARES, emulate) != 0;
+	}
+	stmt->supports_placeholders = emulate ? PDO_PLACEHOLDER_NONE : PDO_PLACEHOLDER_NAMED | PDO_PLACEHOLDER_POSITIONAL;
+	if (!cen_dbh_ok(dbh, cenote_stmt_new(H->db, cen_text_of(sql), emulate, is_query(), &made))) {
+		return false;
+	}
+	stmt->driver_data = made;
+	return true;
+}
+
+static zend_long dbh_exec(pdo_dbh_t *dbh, const zend_string *sql)
+{
+	zend_long affected = 0;
+	return cen_dbh_ok(dbh, cenote_db_exec(CEN_DBH(dbh)->db, cen_text_of(sql), &affected)) ? affected : -1;
+}
+
+static zend_string *quote_mysql(const zend_string *text, bool national)
+{
+	smart_str quoted = {0};
+	size_t i;
+	if (national) {
+		smart_str_appendc(&quoted, 'N');
+	}
+	smart_str_appendc(&quoted, '\'');
+	for (i = 0; i < ZSTR_LEN(text); i++) {
+		char c = ZSTR_VAL(text)[i];
+		switch (c) {
+			case '\0': smart_str_appendl(&quoted, "\\0", 2); break;
+			case '\n': smart_str_appendl(&quoted, "\\n", 2); break;
+			case '\r': smart_str_appendl(&quoted, "\\r", 2); break;
+			case '\032': smart_str_appendl(&quoted, "\\Z", 2); break;
+			case '\'':
+			case '"':
+			case '\\':
+				smart_str_appendc(&quoted, '\\');
+				ZEND_FALLTHROUGH;
+			default: smart_str_appendc(&quoted, c);
+		}
+	}
+	smart_str_appendc(&quoted, '\'');
+	smart_str_0(&quoted);
+	return quoted.s;
+}
+
+static zend_string *quote_doubled(const zend_string *text)
+{
+	smart_str quoted = {0};
+	size_t i;
+	smart_str_appendc(&quoted, '\'');
+	for (i = 0; i < ZSTR_LEN(text); i++) {
+		if (ZSTR_VAL(text)[i] == '\'') {
+			smart_str_appendc(&quoted, '\'');
+		}
+		smart_str_appendc(&quoted, ZSTR_VAL(text)[i]);
+	}
+	smart_str_appendc(&quoted, '\'');
+	smart_str_0(&quoted);
+	return quoted.s;
+}
+
+static zend_string *quote_hex(const char *before, const zend_string *bytes)
+{
+	static const char digits[] = "0123456789abcdef";
+	smart_str quoted = {0};
+	size_t i;
+	smart_str_appends(&quoted, before);
+	for (i = 0; i < ZSTR_LEN(bytes); i++) {
+		unsigned char c = (unsigned char) ZSTR_VAL(bytes)[i];
+		smart_str_appendc(&quoted, digits[c >> 4]);
+		smart_str_appendc(&quoted, digits[c & 15]);
+	}
+	smart_str_appendc(&quoted, '\'');
+	smart_str_0(&quoted);
+	return quoted.s;
+}
+
+static zend_string *dbh_quote(pdo_dbh_t *dbh, const zend_string *text, enum pdo_param_type type)
+{
+	bool is_lob = PDO_PARAM_TYPE(type) == PDO_PARAM_LOB;
+	/* A NUL ends a text of SQL for SQLite and for PostgreSQL. */
+	bool has_nul = memchr(ZSTR_VAL(text), '\0', ZSTR_LEN(text)) != NULL;
+	switch (CEN_DBH(dbh)->driver) {
+		case CEN_MYSQL:
+			return quote_mysql(text, (type & PDO_PARAM_STR_NATL) == PDO_PARAM_STR_NATL);
+		case CEN_PGSQL:
+			return is_lob ? quote_hex("'\\x", text) : quote_doubled(text);
+		default:
+			return has_nul ? quote_hex("x'", text) : quote_doubled(text);
+	}
+}
+
+static bool dbh_begin(pdo_dbh_t *dbh)
+{
+	return cen_dbh_ok(dbh, cenote_db_begin(CEN_DBH(dbh)->db));
+}
+
+static bool dbh_commit(pdo_dbh_t *dbh)
+{
+	return cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, true));
+}
+
+static bool dbh_rollback(pdo_dbh_t *dbh)
+{
+	return cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, false));
+}
+
+static bool dbh_in_transaction(pdo_dbh_t *dbh)
+{
+	return dbh->driver_data && cenote_db_in_transaction(CEN_DBH(dbh)->db);
+}
+
+static zend_string *dbh_last_id(pdo_dbh_t *dbh, const zend_string *name)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	zend_long id = 0;
+	zval value;
+	zend_string *text = NULL;
+	cen_status status;
+	if (H->driver != CEN_PGSQL) {
+		cenote_db_last_id(H->db, &id);
+		return zend_long_to_str(id);
+	}
+	ZVAL_NULL(&value);
+	if (name) {
+		static const char sql[] = "SELECT CURRVAL(?)";
+		cen_text asked = { sql, sizeof(sql) - 1 };
+		cen_param param = { .kind = CEN_PARAM_TEXT };
+		param.text = cen_text_of(name);
+		status = cenote_db_ask(H->db, asked, &param, 1, &value);
+	} else {
+		static const char sql[] = "SELECT LASTVAL()";
+		cen_text asked = { sql, sizeof(sql) - 1 };
+		status = cenote_db_ask(H->db, asked, NULL, 0, &value);
+	}
+	if (cen_dbh_ok(dbh, status) && Z_TYPE(value) == IS_STRING) {
+		text = zend_string_copy(Z_STR(value));
+	}
+	zval_ptr_dtor(&value);
+	return text;
+}
+
+static bool dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	bool on;
+	zend_long number;
+	switch (attr) {
+		case PDO_ATTR_EMULATE_PREPARES:
+			if (H->driver == CEN_SQLITE) {
+				return false;
+			}
+			if (!(Z_TYPE_P(value) == IS_LONG || Z_TYPE_P(value) == IS_TRUE || Z_TYPE_P(value) == IS_FALSE)) {
+				zend_type_error("Attribute value must be of type bool for selected attribute, %s given",
+					zend_zval_type_name(value));
+				return false;
+			}
+			H->emulate = zend_is_true(value);
+			return true;
+		case PDO_ATTR_STRINGIFY_FETCHES:
+			return true;
+		case PDO_ATTR_AUTOCOMMIT:
+			if (H->driver != CEN_MYSQL) {
+				return false;
+			}
+			on = zend_is_true(value);
+			if (dbh->auto_commit != on) {
+				zend_long affected;
+				static const char sql_on[] = "SET autocommit = 1", sql_off[] = "SET autocommit = 0";
+				cen_text sql = { on ? sql_on : sql_off, sizeof(sql_on) - 1 };
+				if (!cen_dbh_ok(dbh, cenote_db_exec(H->db, sql, &affected))) {
+					return false;
+				}
+				dbh->auto_commit = on;
+			}
+			return true;
+		case PDO_ATTR_TIMEOUT:
+			if (H->driver != CEN_SQLITE) {
+				return false;
+			}
+			number = zval_get_long(value);
+			{
+				char sql[64];
+				zend_long affected;
+				cen_text text = { sql, snprintf(sql, sizeof(sql), "PRAGMA busy_timeout = " ZEND_LONG_FMT, number * 1000) };
+				/* The constructor has set it already. */
+				return H->pooled || cen_dbh_ok(dbh, cenote_db_exec(H->db, text, &affected));
+			}
+		case 1000:
+			/* PDO::PGSQL_ATTR_DISABLE_PREPARES, PDO::MYSQL_ATTR_USE_BUFFERED_QUERY: rows are buffered. */
+			H->buffered = zend_is_true(value);
+			return H->driver != CEN_SQLITE;
+		case 1002:
+			/* PDO::SQLITE_ATTR_EXTENDED_RESULT_CODES */
+			if (H->driver == CEN_SQLITE) {
+				cenote_db_extended_codes(H->db, zend_is_true(value));
+				return true;
+			}
+			return false;
+		default:
+			return false;
+	}
+}
+
+/* Returns the first value of a query, as an attribute. */
+static int ask_attribute(pdo_dbh_t *dbh, const char *sql, zval *value)
+{
+	cen_text text = { sql, strlen(sql) };
+	ZVAL_NULL(value);
+	return cen_dbh_ok(dbh, cenote_db_ask(CEN_DBH(dbh)->db, text, NULL, 0, value)) ? 1 : -1;
+}
+
+static int dbh_get_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
+{
+	cen_dbh *H = CEN_DBH(dbh);
+	switch (attr) {
+		case CEN_ATTR_POOL_ENABLED:
+			ZVAL_BOOL(value, H->pooled);
+			return 1;
+		case CEN_ATTR_POOL_MIN:
+		case CEN_ATTR_POOL_MAX:
+			if (H->pooled) {
+				ZVAL_LONG(value, attr == CEN_ATTR_POOL_MIN ? H->min : H->max);
+			} else {
+				ZVAL_FALSE(value);
+			}
+			return 1;
+		case CEN_ATTR_POOL_HEALTHCHECK_INTERVAL:
+			cen_pdo.raise_impl_error(dbh, NULL, "IM001", "PDO::ATTR_POOL_HEALTHCHECK_INTERVAL is a "
+				"construction-only attribute and cannot be read at runtime");
+			return -1;
+		case PDO_ATTR_EMULATE_PREPARES:
+			if (H->driver == CEN_SQLITE) {
+				return 0;
+			}
+			if (H->driver == CEN_MYSQL) {
+				ZVAL_LONG(value, H->emulate);
+			} else {
+				ZVAL_BOOL(value, H->emulate);
+			}
+			return 1;
+		case PDO_ATTR_CLIENT_VERSION:
+			if (H->driver == CEN_SQLITE) {
+				return ask_attribute(dbh, "SELECT sqlite_version()", value);
+			}
+			ZVAL_STRING(value, "cenote " CENOTE_VERSION);
+			return 1;
+		case PDO_ATTR_SERVER_VERSION:
+			return ask_attribute(dbh, H->driver == CEN_SQLITE ? "SELECT sqlite_version()"
+				: H->driver == CEN_PGSQL ? "SHOW server_version" : "SELECT VERSION()", value);
+		case PDO_ATTR_SERVER_INFO:
+			if (H->driver == CEN_SQLITE) {
+				return 0;
+			}
+			return ask_attribute(dbh, H->driver == CEN_PGSQL
+				? "SELECT format('PID: %s; Client Encoding: %s; Is Superuser: %s; Session Authorization: %s; Date Style: %s', "
+					"pg_backend_pid(), current_setting('client_encoding'), current_setting('is_superuser'), "
+					"session_user, current_setting('datestyle'))"
+				: "SELECT CONCAT('Threads: ', VARIABLE_VALUE) FROM information_schema.GLOBAL_STATUS "
+					"WHERE VARIABLE_NAME = 'THREADS_CONNECTED'", value);
+		case PDO_ATTR_CONNECTION_STATUS:
+			if (H->driver == CEN_SQLITE) {
+				return 0;
+			}
+			ZVAL_STRING(value, H->driver == CEN_PGSQL ? "Connection OK; waiting to send." : "cenote via TCP/IP");
+			return 1;
+		case PDO_ATTR_AUTOCOMMIT:
+			if (H->driver != CEN_MYSQL) {
+				return 0;
+			}
+			ZVAL_LONG(value, dbh->auto_commit);
+			return 1;
+		case PDO_ATTR_DEFAULT_STR_PARAM:
+			if (H->driver != CEN_MYSQL) {
+				return 0;
+			}
+			ZVAL_LONG(value, PDO_PARAM_STR_CHAR);
+			return 1;
+		case 1000:
+			if (H->driver == CEN_SQLITE) {
+				return 0;
+			}
+			ZVAL_BOOL(value, H->buffered);
+			return 1;
+		default:
+			return 0;
+	}
+}
+
+static void dbh_get_gc(pdo_dbh_t *dbh, zend_get_gc_buffer *buffer)
+{
+	if (dbh->driver_data) {
+		cenote_db_gc(CEN_DBH(dbh)->db, buffer);
+	}
+}
+
+static zend_result dbh_is_alive(pdo_dbh_t *dbh)
+{
+	return dbh->driver_data ? SUCCESS : FAILURE;
+}
+
+const struct pdo_dbh_methods cen_dbh_methods = {
+	dbh_close,
+	dbh_prepare,
+	dbh_exec,
+	dbh_quote,
+	dbh_begin,
+	dbh_commit,
+	dbh_rollback,
+	dbh_set_attribute,
+	dbh_last_id,
+	dbh_fetch_err,
+	dbh_get_attribute,
+	dbh_is_alive,
+	cen_dbh_driver_methods,
+	NULL,
+	dbh_in_transaction,
+	dbh_get_gc,
+};
+
+/* ---- opening -------------------------------------------------------------------- */
+
+static void add_option(smart_str *options, const char *name, const char *value)
+{
+	smart_str_appends(options, name);
+	smart_str_appendc(options, '\0');
+	smart_str_appends(options, value);
+	smart_str_appendc(options, '\0');
+}
+
+static bool has_option(zval *options, zend_long attr)
+{
+	return options && zend_hash_index_exists(Z_ARRVAL_P(options), attr);
+}
+
+/* A file outside of open_basedir. */
+static bool is_forbidden(const char *path)
+{
+	char *full;
+	bool forbidden;
+	if (!PG(open_basedir) || !*PG(open_basedir) || !strcmp(path, ":memory:") || !*path) {
+		return false;
+	}
+	if (!strncasecmp(path, "file:", 5)) {
+		return true;
+	}
+	full = expand_filepath(path, NULL);
+	forbidden = !full || php_check_open_basedir(full);
+	if (full) {
+		efree(full);
+	}
+	return forbidden;
+}
+
+static void sqlite_options(smart_str *options, zval *given, zend_long timeout)
+{
+	char text[32];
+	zend_long flags = pdo_attr_lval(given, 1000, 6);
+	/* As PHP's own driver has it: the file keeps its journal mode. */
+	add_option(options, "journal_mode", "keep");
+	add_option(options, "foreign_keys", "off");
+	snprintf(text, sizeof(text), ZEND_LONG_FMT "s", timeout < 0 ? 60 : timeout);
+	add_option(options, "busy_timeout", text);
+	if (has_option(given, 1000)) {
+		add_option(options, "mode", flags & 1 ? "ro" : flags & 4 ? "rwc" : "rw");
+	}
+}
+
+static int db_factory(pdo_dbh_t *dbh, zval *options, cen_driver driver)
+{
+	cen_db_options asked = { .driver = driver, .max = 10, .timeout = -1 };
+	cen_db_error error = {0};
+	smart_str dsn = {0}, extra = {0};
+	zend_string *init_command = NULL;
+	zend_error_handling during;
+	void *db = NULL;
+	cen_dbh *H;
+	cen_status status;
+
+	asked.pooled = pdo_attr_lval(options, CEN_ATTR_POOL_ENABLED, 0) != 0;
+	if (dbh->is_persistent) {
+		strcpy(dbh->error_code, "HY000");
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, asked.pooled
+			? "PDO::ATTR_PERSISTENT cannot be combined with PDO::ATTR_POOL_ENABLED: the pool keeps connections itself"
+			: "PDO::ATTR_PERSISTENT needs PHP's own driver; use PDO::ATTR_POOL_ENABLED here");
+		return 0;
+	}
+	if (driver == CEN_SQLITE && is_forbidden(dbh->data_source)) {
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "open_basedir prohibits opening %s", dbh->data_source);
+		return 0;
+	}
+	asked.min = pdo_attr_lval(options, CEN_ATTR_POOL_MIN, 0);
+	asked.max = pdo_attr_lval(options, CEN_ATTR_POOL_MAX, 10);
+	if (asked.pooled && (asked.min < 0 || asked.max < 1)) {
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_POOL_MIN must be at least 0 and PDO::ATTR_POOL_MAX at least 1");
+		return 0;
+	}
+	asked.max = MAX(asked.min, asked.max);
+	asked.healthcheck = pdo_attr_lval(options, CEN_ATTR_POOL_HEALTHCHECK_INTERVAL, 0);
+	asked.stmt_cache = pdo_attr_lval(options, CEN_ATTR_POOL_STMT_CACHE_SIZE, 0);
+	asked.timeout = pdo_attr_lval(options, PDO_ATTR_TIMEOUT, -1);
+
+	smart_str_appends(&dsn, driver_names[driver]);
+	smart_str_appendc(&dsn, ':');
+	smart_str_appendl(&dsn, dbh->data_source, dbh->data_source_len);
+	smart_str_0(&dsn);
+	asked.dsn = cen_text_of(dsn.s);
+	if (driver != CEN_SQLITE) {
+		if (dbh->username) {
+			asked.user.start = dbh->username;
+			asked.user.len = strlen(dbh->username);
+		}
+		if (dbh->password) {
+			asked.password.start = dbh->password;
+			asked.password.len = strlen(dbh->password);
+		}
+	}
+	switch (driver) {
+		case CEN_SQLITE:
+			sqlite_options(&extra, options, asked.timeout);
+			break;
+		case CEN_PGSQL:
+			add_option(&extra, "text_values", "on");
+			break;
+		default:
+			if (pdo_attr_lval(options, 1005, 0)) {
+				add_option(&extra, "found_rows", "on");
+			}
+			if (pdo_attr_lval(options, 1003, 0)) {
+				add_option(&extra, "compress", "on");
+			}
+			init_command = pdo_attr_strval(options, 1002, NULL);
+			if (init_command) {
+				asked.init_command = cen_text_of(init_command);
+			}
+	}
+	smart_str_0(&extra);
+	if (extra.s) {
+		asked.options = cen_text_of(extra.s);
+	}
+	/* The constructor has errors thrown as exceptions, also in other coroutines that run while this one waits. */
+	zend_replace_error_handling(EH_NORMAL, NULL, &during);
+	status = cenote_db_open(&asked, &db, &error);
+	zend_restore_error_handling(&during);
+	smart_str_free(&dsn);
+	smart_str_free(&extra);
+	if (init_command) {
+		zend_string_release(init_command);
+	}
+	if (status == CEN_BAILOUT) {
+		zend_bailout();
+	}
+	dbh->methods = &cen_dbh_methods;
+	if (status == CEN_FAILED) {
+		char *message = estrndup(error.message.start, error.message.len);
+		memcpy(dbh->error_code, error.state, sizeof(dbh->error_code));
+		dbh->error_code[5] = '\0';
+		cen_pdo.throw_exception((unsigned int) error.code, message, &dbh->error_code);
+		efree(message);
+	}
+	if (status != CEN_OK) {
+		return 0;
+	}
+	H = ecalloc(1, sizeof(*H));
+	H->db = db;
+	H->driver = driver;
+	H->pooled = asked.pooled;
+	H->min = asked.min;
+	H->max = asked.max;
+	H->buffered = driver == CEN_MYSQL;
+	/* As PHP's own driver. */
+	H->emulate = driver != CEN_SQLITE && pdo_attr_lval(options, PDO_ATTR_EMULATE_PREPARES, driver == CEN_MYSQL) != 0;
+	dbh->driver_data = H;
+	dbh->alloc_own_columns = 1;
+	dbh->native_case = PDO_CASE_NATURAL;
+	dbh->max_escaped_char_length = driver == CEN_SQLITE ? 3 : 2;
+	if (driver == CEN_MYSQL && !dbh->auto_commit) {
+		zval off;
+		ZVAL_FALSE(&off);
+		dbh->auto_commit = 1;
+		dbh_set_attribute(dbh, PDO_ATTR_AUTOCOMMIT, &off);
+	}
+	return 1;
+}
+
+static int sqlite_factory(pdo_dbh_t *dbh, zval *options) { return db_factory(dbh, options, CEN_SQLITE); }
+static int pgsql_factory(pdo_dbh_t *dbh, zval *options) { return db_factory(dbh, options, CEN_PGSQL); }
+static int mysql_factory(pdo_dbh_t *dbh, zval *options) { return db_factory(dbh, options, CEN_MYSQL); }
+
+#define DRIVER(name, factory) { name, sizeof(name) - 1, PDO_DRIVER_API, factory }
+
+/* Under PHP's names, where its own drivers are not loaded; and always under names of our own. */
+static const pdo_driver_t drivers[CEN_DRIVER_COUNT] = {
+	DRIVER("sqlite", sqlite_factory), DRIVER("pgsql", pgsql_factory), DRIVER("mysql", mysql_factory),
+};
+static const pdo_driver_t own_drivers[CEN_DRIVER_COUNT] = {
+	DRIVER("cenote-sqlite", sqlite_factory), DRIVER("cenote-pgsql", pgsql_factory), DRIVER("cenote-mysql", mysql_factory),
+};
+static bool has_stock[CEN_DRIVER_COUNT];
+
+/* ---- PDO's own methods -------------------------------------------------------------- */
+
+static zif_handler original_construct, original_error_code, original_error_info;
+
+/* The driver of a DSN; CEN_DRIVER_COUNT if it is none of these. */
+static int driver_of(const char *dsn, size_t len)
+{
+	int driver;
+	for (driver = 0; driver < CEN_DRIVER_COUNT; driver++) {
+		size_t name_len = strlen(driver_names[driver]);
+		if (len > name_len && dsn[name_len] == ':' && !memcmp(dsn, driver_names[driver], name_len)) {
+			break;
+		}
+	}
+	return driver;
+}
+
+/* Gives pooled handles to our drivers, also where PHP's own are loaded. */
+ZEND_METHOD(Cenote_PDO, __construct)
+{
+	uint32_t count = ZEND_NUM_ARGS();
+	zval *dsn = count > 0 ? ZEND_CALL_ARG(execute_data, 1) : NULL;
+	zval *options = count > 3 ? ZEND_CALL_ARG(execute_data, 4) : NULL;
+	zval before;
+	char *ini = NULL;
+	char name[512];
+	const char *text;
+	size_t len;
+	int driver;
+	bool pooled, persistent;
+	pdo_dbh_t *dbh;
+	if (!dsn || Z_TYPE_P(dsn) != IS_STRING || (options && Z_TYPE_P(options) != IS_ARRAY && Z_TYPE_P(options) != IS_NULL)) {
+		original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	if (options && Z_TYPE_P(options) != IS_ARRAY) {
+		options = NULL;
+	}
+	text = Z_STRVAL_P(dsn);
+	len = Z_STRLEN_P(dsn);
+	if (!memchr(text, ':', len)) {
+		snprintf(name, sizeof(name), "pdo.dsn.%s", text);
+		if (cfg_get_string(name, &ini) == SUCCESS && ini) {
+			text = ini;
+			len = strlen(ini);
+		}
+	}
+	driver = driver_of(text, len);
+	pooled = pdo_attr_lval(options, CEN_ATTR_POOL_ENABLED, 0) != 0;
+	persistent = false;
+	if (options) {
+		zval *value = zend_hash_index_find_deref(Z_ARRVAL_P(options), PDO_ATTR_PERSISTENT);
+		persistent = value && zend_is_true(value);
+	}
+	if (pooled && persistent) {
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_PERSISTENT cannot be combined with "
+			"PDO::ATTR_POOL_ENABLED: the pool keeps connections itself");
+		return;
+	}
+	if (pooled && driver == CEN_DRIVER_COUNT) {
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_POOL_ENABLED is supported for the drivers "
+			"sqlite, pgsql and mysql");
+		return;
+	}
+	if (driver == CEN_DRIVER_COUNT || !has_stock[driver] || !(pooled || (takes_all && !persistent))) {
+		original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	ZVAL_COPY_VALUE(&before, dsn);
+	ZVAL_STR(dsn, strpprintf(0, "cenote-%s", text));
+	original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	zval_ptr_dtor(dsn);
+	ZVAL_COPY_VALUE(dsn, &before);
+	dbh = Z_PDO_DBH_P(ZEND_THIS);
+	if (!EG(exception) && cen_is_ours(dbh)) {
+		/* PDO::ATTR_DRIVER_NAME is PHP's. */
+		dbh->driver = (pdo_driver_t *) &drivers[driver];
+	}
+}
+
+/* Calls PDO's own method with the error of the current coroutine in its place. */
+static void with_own_error(INTERNAL_FUNCTION_PARAMETERS, zif_handler original)
+{
+	pdo_dbh_t *dbh = Z_PDO_DBH_P(ZEND_THIS);
+	pdo_stmt_t *kept;
+	if (!cen_is_ours(dbh)) {
+		original(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		return;
+	}
+	kept = dbh->query_stmt;
+	dbh->query_stmt = NULL;
+	if (!strcmp(dbh->error_code, PDO_ERR_NONE) || !strcmp(dbh->error_code, CEN_DBH(dbh)->state) || !dbh->error_code[0]) {
+		cenote_db_state(CEN_DBH(dbh)->db, dbh->error_code);
+	}
+	original(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	dbh->query_stmt = kept;
+}
+
+ZEND_METHOD(Cenote_PDO, errorCode)
+{
+	with_own_error(INTERNAL_FUNCTION_PARAM_PASSTHRU, original_error_code);
+}
+
+ZEND_METHOD(Cenote_PDO, errorInfo)
+{
+	with_own_error(INTERNAL_FUNCTION_PARAM_PASSTHRU, original_error_info);
+}
+
+ZEND_METHOD(Cenote_PDO, getPool)
+{
+	pdo_dbh_t *dbh = Z_PDO_DBH_P(ZEND_THIS);
+	cen_dbh *H;
+	ZEND_PARSE_PARAMETERS_NONE();
+	if (!cen_is_ours(dbh) || !CEN_DBH(dbh)->pooled) {
+		RETURN_NULL();
+	}
+	H = CEN_DBH(dbh);
+	if (!H->pool) {
+		zval pool;
+		ZVAL_NULL(&pool);
+		cenote_db_pool(H->db, &pool);
+		if (Z_TYPE(pool) != IS_OBJECT) {
+			RETURN_NULL();
+		}
+		H->pool = Z_OBJ(pool);
+	}
+	RETURN_OBJ_COPY(H->pool);
+}
+
+ZEND_BEGIN_ARG_WITH_RETURN_OBJ_INFO_EX(arginfo_get_pool, 0, 0, Async\\Pool, 1)
+ZEND_END_ARG_INFO()
+
+static const zend_function_entry added_methods[] = {
+	ZEND_ME(Cenote_PDO, getPool, arginfo_get_pool, ZEND_ACC_PUBLIC)
+	ZEND_FE_END
+};
+
+/* ---- the module ------------------------------------------------------------------------ */
+
+static zif_handler replace_method(zend_class_entry *ce, const char *name, zif_handler handler)
+{
+	zend_function *function = zend_hash_str_find_ptr(&ce->function_table, name, strlen(name));
+	zif_handler original;
+	if (!function || function->type != ZEND_INTERNAL_FUNCTION || function->internal_function.handler == handler) {
+		return NULL;
+	}
+	original = function->internal_function.handler;
+	function->internal_function.handler = handler;
+	return original;
+}
+
+static void take_class(zend_class_entry *ce)
+{
+	zif_handler original;
+	if ((original = replace_method(ce, "__construct", ZEND_MN(Cenote_PDO___construct)))) {
+		original_construct = original;
+	}
+	if ((original = replace_method(ce, "errorcode", ZEND_MN(Cenote_PDO_errorCode)))) {
+		original_error_code = original;
+	}
+	if ((original = replace_method(ce, "errorinfo", ZEND_MN(Cenote_PDO_errorInfo)))) {
+		original_error_info = original;
+	}
+	if (!zend_hash_str_exists(&ce->function_table, ZEND_STRL("getpool"))) {
+		zend_register_functions(ce, added_methods, &ce->function_table, MODULE_PERSISTENT);
+	}
+}
+
+static void declare(const char *name, zend_long value)
+{
+	zend_class_entry *ce = cen_pdo.dbh_ce();
+	if (!zend_hash_str_exists(&ce->constants_table, name, strlen(name))) {
+		zend_declare_class_constant_long(ce, name, strlen(name), value);
+	}
+}
+
+static void declare_constants(void)
+{
+	static const char *const mysql[] = { "USE_BUFFERED_QUERY", "LOCAL_INFILE", "INIT_COMMAND", "COMPRESS",
+		"DIRECT_QUERY", "FOUND_ROWS", "IGNORE_SPACE", "SSL_KEY", "SSL_CERT", "SSL_CA", "SSL_CAPATH", "SSL_CIPHER",
+		"SERVER_PUBLIC_KEY", "MULTI_STATEMENTS", "SSL_VERIFY_SERVER_CERT", "LOCAL_INFILE_DIRECTORY" };
+	char name[64];
+	size_t i;
+	declare("ATTR_POOL_ENABLED", CEN_ATTR_POOL_ENABLED);
+	declare("ATTR_POOL_MIN", CEN_ATTR_POOL_MIN);
+	declare("ATTR_POOL_MAX", CEN_ATTR_POOL_MAX);
+	declare("ATTR_POOL_HEALTHCHECK_INTERVAL", CEN_ATTR_POOL_HEALTHCHECK_INTERVAL);
+	declare("ATTR_POOL_STMT_CACHE_SIZE", CEN_ATTR_POOL_STMT_CACHE_SIZE);
+	declare("SQLITE_DETERMINISTIC", 2048);
+	declare("SQLITE_OPEN_READONLY", 1);
+	declare("SQLITE_OPEN_READWRITE", 2);
+	declare("SQLITE_OPEN_CREATE", 4);
+	declare("SQLITE_ATTR_OPEN_FLAGS", 1000);
+	declare("SQLITE_ATTR_READONLY_STATEMENT", 1001);
+	declare("SQLITE_ATTR_EXTENDED_RESULT_CODES", 1002);
+	declare("PGSQL_ATTR_DISABLE_PREPARES", 1000);
+	declare("PGSQL_TRANSACTION_IDLE", 0);
+	declare("PGSQL_TRANSACTION_ACTIVE", 1);
+	declare("PGSQL_TRANSACTION_INTRANS", 2);
+	declare("PGSQL_TRANSACTION_INERROR", 3);
+	declare("PGSQL_TRANSACTION_UNKNOWN", 4);
+	for (i = 0; i < sizeof(mysql) / sizeof(mysql[0]); i++) {
+		snprintf(name, sizeof(name), "MYSQL_ATTR_%s", mysql[i]);
+		declare(name, 1000 + (zend_long) i);
+	}
+}
+
+/* The classes of PHP 8.4, for programs that name them. */
+ZEND_METHOD(Cenote_PDO, connect)
+{
+	zval *arguments = NULL;
+	uint32_t count = 0;
+	zend_function *constructor;
+	ZEND_PARSE_PARAMETERS_START(1, 4)
+		Z_PARAM_VARIADIC('+', arguments, count)
+	ZEND_PARSE_PARAMETERS_END();
+	object_init_ex(return_value, zend_get_called_scope(execute_data));
+	constructor = Z_OBJ_HT_P(return_value)->get_constructor(Z_OBJ_P(return_value));
+	zend_call_known_function(constructor, Z_OBJ_P(return_value), Z_OBJCE_P(return_value), NULL, count, arguments, NULL);
+	if (EG(exception)) {
+		zval_ptr_dtor(return_value);
+		ZVAL_UNDEF(return_value);
+	}
+}
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_connect, 0, 0, 1)
+	ZEND_ARG_TYPE_INFO(0, dsn, IS_STRING, 0)
+	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, username, IS_STRING, 1, "null")
+	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, password, IS_STRING, 1, "null")
+	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, options, IS_ARRAY, 1, "null")
+ZEND_END_ARG_INFO()
+
+static const zend_function_entry connect_methods[] = {
+	ZEND_ME(Cenote_PDO, connect, arginfo_connect, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	ZEND_FE_END
+};
+
+static zend_class_entry *register_class(const char *lower, const char *name)
+{
+	zend_class_entry ce;
+	if (zend_hash_str_exists(CG(class_table), lower, strlen(lower))) {
+		return NULL;
+	}
+	memset(&ce, 0, sizeof(ce));
+	INIT_CLASS_ENTRY_EX(ce, name, strlen(name), connect_methods);
+	return zend_register_internal_class_ex(&ce, cen_pdo.dbh_ce());
+}
+
+static void register_classes(void)
+{
+	zend_class_entry *ce = register_class("pdo\\sqlite", "Pdo\\Sqlite");
+	if (ce) {
+		zend_declare_class_constant_long(ce, ZEND_STRL("DETERMINISTIC"), 2048);
+		zend_declare_class_constant_long(ce, ZEND_STRL("OK"), 0);
+	}
+	register_class("pdo\\pgsql", "Pdo\\Pgsql");
+	register_class("pdo\\mysql", "Pdo\\Mysql");
+}
+
+static bool find_symbols(void)
+{
+	struct { const char *name; void **place; } wanted[] = {
+		{ "php_pdo_get_dbh_ce", (void **) &cen_pdo.dbh_ce },
+		{ "php_pdo_get_exception", (void **) &cen_pdo.exception_ce },
+		{ "php_pdo_register_driver", (void **) &cen_pdo.register_driver },
+		{ "php_pdo_unregister_driver", (void **) &cen_pdo.unregister_driver },
+		{ "php_pdo_stmt_set_column_count", (void **) &cen_pdo.set_column_count },
+		{ "pdo_raise_impl_error", (void **) &cen_pdo.raise_impl_error },
+		{ "pdo_throw_exception", (void **) &cen_pdo.throw_exception },
+		{ "pdo_handle_error", (void **) &cen_pdo.handle_error },
+	};
+	size_t i;
+	for (i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		*wanted[i].place = dlsym(RTLD_DEFAULT, wanted[i].name);
+		if (!*wanted[i].place) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool registered;
+
+/* Runs after all modules that cenote names as optional ones. */
+void cen_pdo_init(bool all)
+{
+	static const char *const stock[CEN_DRIVER_COUNT] = { "pdo_sqlite", "pdo_pgsql", "pdo_mysql" };
+	zend_class_entry *ce;
+	int driver;
+	takes_all = all;
+	if (!zend_hash_str_exists(&module_registry, ZEND_STRL("pdo")) || !find_symbols()) {
+		return;
+	}
+	registered = true;
+	for (driver = 0; driver < CEN_DRIVER_COUNT; driver++) {
+		zend_module_entry *module = zend_hash_str_find_ptr(&module_registry, stock[driver], strlen(stock[driver]));
+		/* A module of that name that does nothing is none. */
+		has_stock[driver] = module && module->module_startup_func;
+		cen_pdo.register_driver(&own_drivers[driver]);
+		if (!has_stock[driver]) {
+			cen_pdo.register_driver(&drivers[driver]);
+		}
+	}
+	declare_constants();
+	register_classes();
+	ZEND_HASH_FOREACH_PTR(CG(class_table), ce) {
+		if (ce->type == ZEND_INTERNAL_CLASS && instanceof_function(ce, cen_pdo.dbh_ce())) {
+			take_class(ce);
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
+void cen_pdo_shutdown(void)
+{
+	int driver;
+	if (!registered) {
+		return;
+	}
+	for (driver = 0; driver < CEN_DRIVER_COUNT; driver++) {
+		cen_pdo.unregister_driver(&own_drivers[driver]);
+		if (!has_stock[driver]) {
+			cen_pdo.unregister_driver(&drivers[driver]);
+		}
+	}
+}
