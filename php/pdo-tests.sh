@@ -61,11 +61,13 @@ stock() {
 run() {
     local label="$1" folder="$2" status=0
     shift 2
-    run_phpt "$@" "$folder" >"$scratch/log" 2>&1 || status=$?
-    local count='s/^Tests %s *: *\([0-9]*\).*/\1/p'
-    # shellcheck disable=SC2059
-    echo "$label: $(sed -n "$(printf "$count" passed)" "$scratch/log") passed, $(sed -n "$(printf "$count" failed)" "$scratch/log")" \
-        "failed, $(sed -n "$(printf "$count" skipped)" "$scratch/log") skipped"
+    local files=("$folder"/*.phpt)
+    # It only leads to the common ones.
+    files=("${files[@]/*\/common.phpt/}")
+    mapfile -t files < <(printf '%s\n' "${files[@]}" | sed '/^$/d')
+    run_phpt "$@" "${files[@]}" >"$scratch/log" 2>&1 || status=$?
+    count() { sed -n "s/^Tests $1 *: *\([0-9]*\).*/\1/p" "$scratch/log"; }
+    echo "$label: $(count passed) passed, $(count failed) failed, $(count skipped) skipped"
     sed -n '/^FAILED TEST SUMMARY/,/^=====/p' "$scratch/log" | sed -n 's/^\(.*\) \[.*\/\([^/]*\.phpt\)\]$/    \2  \1/p'
     if [[ -n "${KEEP:-}" ]]; then
         mkdir -p "$KEEP/$label" && cp -r "$folder/." "$KEEP/$label/"
@@ -99,7 +101,6 @@ for driver in "$@"; do
                 rm -rf "$scratch/tests"
                 mkdir -p "$scratch/tests/ext"
                 cp -r "$checkout/ext/pdo" "$checkout/ext/pdo_$driver" "$scratch/tests/ext/"
-                rm -f "$scratch/tests/ext/pdo_$driver/tests/common.phpt"
                 if [[ "$what" == common ]]; then
                     export REDIR_TEST_DIR="$scratch/tests/ext/pdo/tests/" PDOTEST_DSN="$dsn"
                     export PDOTEST_USER="$user" PDOTEST_PASS="$password"

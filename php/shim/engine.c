@@ -215,10 +215,18 @@ cen_call *cen_call_with(const cen_call *hook, zval *argument)
 cen_call *cen_call_with_all(const cen_call *hook, zval *argv, uint32_t argc)
 {
 	zend_fcall_info fci = hook->fci;
+	cen_call *call;
+	uint32_t i;
 	fci.params = argv;
 	fci.param_count = argc;
 	fci.named_params = NULL;
-	return cen_call_store(&fci, &hook->fcc);
+	call = cen_call_store(&fci, &hook->fcc);
+	for (i = 0; hook->fcc.function_handler && i < argc; i++) {
+		if (ARG_SHOULD_BE_SENT_BY_REF(hook->fcc.function_handler, i + 1)) {
+			ZVAL_MAKE_REF(&call->fci.params[i]);
+		}
+	}
+	return call;
 }
 
 /* A call of a method, with up to two arguments. */

@@ -237,12 +237,10 @@ static bool dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
 			if (H->driver == CEN_SQLITE) {
 				return false;
 			}
-			if (!(Z_TYPE_P(value) == IS_LONG || Z_TYPE_P(value) == IS_TRUE || Z_TYPE_P(value) == IS_FALSE)) {
-				zend_type_error("Attribute value must be of type bool for selected attribute, %s given",
-					zend_zval_type_name(value));
+			if (!cen_pdo.bool_param(&on, value)) {
 				return false;
 			}
-			H->emulate = zend_is_true(value);
+			H->emulate = on;
 			return true;
 		case PDO_ATTR_STRINGIFY_FETCHES:
 			return true;
@@ -250,7 +248,9 @@ static bool dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
 			if (H->driver != CEN_MYSQL) {
 				return false;
 			}
-			on = zend_is_true(value);
+			if (!cen_pdo.bool_param(&on, value)) {
+				return false;
+			}
 			if (dbh->auto_commit != on) {
 				zend_long affected;
 				static const char sql_on[] = "SET autocommit = 1", sql_off[] = "SET autocommit = 0";
@@ -265,7 +265,9 @@ static bool dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
 			if (H->driver != CEN_SQLITE) {
 				return false;
 			}
-			number = zval_get_long(value);
+			if (!cen_pdo.long_param(&number, value)) {
+				return false;
+			}
 			{
 				char sql[64];
 				zend_long affected;
@@ -275,15 +277,18 @@ static bool dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value)
 			}
 		case 1000:
 			/* PDO::PGSQL_ATTR_DISABLE_PREPARES, PDO::MYSQL_ATTR_USE_BUFFERED_QUERY: rows are buffered. */
-			H->buffered = zend_is_true(value);
-			return H->driver != CEN_SQLITE;
+			if (H->driver == CEN_SQLITE || !cen_pdo.bool_param(&on, value)) {
+				return false;
+			}
+			H->buffered = on;
+			return true;
 		case 1002:
 			/* PDO::SQLITE_ATTR_EXTENDED_RESULT_CODES */
-			if (H->driver == CEN_SQLITE) {
-				cenote_db_extended_codes(H->db, zend_is_true(value));
-				return true;
+			if (H->driver != CEN_SQLITE || !cen_pdo.long_param(&number, value)) {
+				return false;
 			}
-			return false;
+			cenote_db_extended_codes(H->db, number != 0);
+			return true;
 		default:
 			return false;
 	}
@@ -467,9 +472,8 @@ static int db_factory(pdo_dbh_t *dbh, zval *options, cen_driver driver)
 	asked.pooled = pdo_attr_lval(options, CEN_ATTR_POOL_ENABLED, 0) != 0;
 	if (dbh->is_persistent) {
 		strcpy(dbh->error_code, "HY000");
-		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, asked.pooled
-			? "PDO::ATTR_PERSISTENT cannot be combined with PDO::ATTR_POOL_ENABLED: the pool keeps connections itself"
-			: "PDO::ATTR_PERSISTENT needs PHP's own driver; use PDO::ATTR_POOL_ENABLED here");
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, 
+			"PDO::ATTR_PERSISTENT needs PHP's own driver; use PDO::ATTR_POOL_ENABLED here");
 		return 0;
 	}
 	if (driver == CEN_SQLITE && is_forbidden(dbh->data_source)) {
@@ -640,13 +644,23 @@ ZEND_METHOD(Cenote_PDO, __construct)
 		persistent = value && zend_is_true(value);
 	}
 	if (pooled && persistent) {
-		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_PERSISTENT cannot be combined with "
-			"PDO::ATTR_POOL_ENABLED: the pool keeps connections itself");
+		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_POOL_ENABLED cannot be used with PDO::ATTR_PERSISTENT");
 		return;
 	}
 	if (pooled && driver == CEN_DRIVER_COUNT) {
 		zend_throw_exception_ex(cen_pdo.exception_ce(), 0, "PDO::ATTR_POOL_ENABLED is supported for the drivers "
 			"sqlite, pgsql and mysql");
+		return;
+	}
+	if (driver < CEN_DRIVER_COUNT && !has_stock[driver] && persistent) {
+		/* A connection of this extension ends with the request. */
+		zval given;
+		ZVAL_COPY_VALUE(&given, options);
+		ZVAL_ARR(options, zend_array_dup(Z_ARRVAL(given)));
+		zend_hash_index_del(Z_ARRVAL_P(options), PDO_ATTR_PERSISTENT);
+		original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		zval_ptr_dtor(options);
+		ZVAL_COPY_VALUE(options, &given);
 		return;
 	}
 	if (driver == CEN_DRIVER_COUNT || !has_stock[driver] || !(pooled || (takes_all && !persistent))) {
@@ -676,8 +690,14 @@ static void with_own_error(INTERNAL_FUNCTION_PARAMETERS, zif_handler original)
 	}
 	kept = dbh->query_stmt;
 	dbh->query_stmt = NULL;
-	if (!strcmp(dbh->error_code, PDO_ERR_NONE) || !strcmp(dbh->error_code, CEN_DBH(dbh)->state) || !dbh->error_code[0]) {
-		cenote_db_state(CEN_DBH(dbh)->db, dbh->error_code);
+	if (!strcmp(dbh->error_code, PDO_ERR_NONE) || !strcmp(dbh->error_code, CEN_DBH(dbh)->state)) {
+		char state[6];
+		cenote_db_state(CEN_DBH(dbh)->db, state);
+		if (state[0]) {
+			memcpy(dbh->error_code, state, sizeof(state));
+		} else if (dbh->error_code[0]) {
+			strcpy(dbh->error_code, PDO_ERR_NONE);
+		}
 	}
 	original(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 	dbh->query_stmt = kept;
@@ -817,31 +837,44 @@ ZEND_BEGIN_ARG_INFO_EX(arginfo_connect, 0, 0, 1)
 	ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, options, IS_ARRAY, 1, "null")
 ZEND_END_ARG_INFO()
 
+ZEND_METHOD(Cenote_PDO, refused);
+
+ZEND_BEGIN_ARG_INFO_EX(arginfo_extension, 0, 0, 1)
+	ZEND_ARG_TYPE_INFO(0, name, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+/* Programs ask whether it exists. */
+static const zend_function_entry sqlite_class_methods[] = {
+	ZEND_ME(Cenote_PDO, connect, arginfo_connect, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
+	ZEND_RAW_FENTRY("loadExtension", ZEND_MN(Cenote_PDO_refused), arginfo_extension, ZEND_ACC_PUBLIC CEN_FENTRY_END)
+	ZEND_FE_END
+};
+
 static const zend_function_entry connect_methods[] = {
 	ZEND_ME(Cenote_PDO, connect, arginfo_connect, ZEND_ACC_PUBLIC | ZEND_ACC_STATIC)
 	ZEND_FE_END
 };
 
-static zend_class_entry *register_class(const char *lower, const char *name)
+static zend_class_entry *register_class(const char *lower, const char *name, const zend_function_entry *methods)
 {
 	zend_class_entry ce;
 	if (zend_hash_str_exists(CG(class_table), lower, strlen(lower))) {
 		return NULL;
 	}
 	memset(&ce, 0, sizeof(ce));
-	INIT_CLASS_ENTRY_EX(ce, name, strlen(name), connect_methods);
+	INIT_CLASS_ENTRY_EX(ce, name, strlen(name), methods);
 	return zend_register_internal_class_ex(&ce, cen_pdo.dbh_ce());
 }
 
 static void register_classes(void)
 {
-	zend_class_entry *ce = register_class("pdo\\sqlite", "Pdo\\Sqlite");
+	zend_class_entry *ce = register_class("pdo\\sqlite", "Pdo\\Sqlite", sqlite_class_methods);
 	if (ce) {
 		zend_declare_class_constant_long(ce, ZEND_STRL("DETERMINISTIC"), 2048);
 		zend_declare_class_constant_long(ce, ZEND_STRL("OK"), 0);
 	}
-	register_class("pdo\\pgsql", "Pdo\\Pgsql");
-	register_class("pdo\\mysql", "Pdo\\Mysql");
+	register_class("pdo\\pgsql", "Pdo\\Pgsql", connect_methods);
+	register_class("pdo\\mysql", "Pdo\\Mysql", connect_methods);
 }
 
 static bool find_symbols(void)
@@ -855,6 +888,8 @@ static bool find_symbols(void)
 		{ "pdo_raise_impl_error", (void **) &cen_pdo.raise_impl_error },
 		{ "pdo_throw_exception", (void **) &cen_pdo.throw_exception },
 		{ "pdo_handle_error", (void **) &cen_pdo.handle_error },
+		{ "pdo_get_long_param", (void **) &cen_pdo.long_param },
+		{ "pdo_get_bool_param", (void **) &cen_pdo.bool_param },
 	};
 	size_t i;
 	for (i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {

@@ -7,6 +7,12 @@
 #include "shim.h"
 #include "ext/pdo/php_pdo_driver.h"
 
+#if PHP_VERSION_ID >= 80400
+# define CEN_FENTRY_END , NULL, NULL
+#else
+# define CEN_FENTRY_END
+#endif
+
 /* PDO of TrueAsync has these numbers. */
 enum {
 	CEN_ATTR_POOL_ENABLED = 22,
@@ -114,6 +120,8 @@ extern struct cen_pdo_symbols {
 	void (*raise_impl_error)(pdo_dbh_t *dbh, pdo_stmt_t *stmt, pdo_error_type state, const char *text);
 	void (*throw_exception)(unsigned int code, char *message, pdo_error_type *state);
 	void (*handle_error)(pdo_dbh_t *dbh, pdo_stmt_t *stmt);
+	bool (*long_param)(zend_long *number, zval *value);
+	bool (*bool_param)(bool *truth, zval *value);
 } cen_pdo;
 
 #define CEN_DBH(dbh) ((cen_dbh *) (dbh)->driver_data)

@@ -56,6 +56,9 @@ static bool read_param(cen_driver driver, struct pdo_bound_param_data *bound, ce
 		}
 		param->kind = CEN_PARAM_BYTES;
 		param->text = cen_text_of(*text);
+		/* The stream is at its end: the next run takes the same bytes. */
+		zval_ptr_dtor(value);
+		ZVAL_STR_COPY(value, *text);
 		return true;
 	}
 	if (type == PDO_PARAM_LOB) {

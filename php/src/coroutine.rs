@@ -121,7 +121,7 @@ impl Coroutine {
     pub(crate) fn end_owner(&self) {
         let owner = self.owner.borrow_mut().take();
         if let Some(owner) = owner {
-            owner.end();
+            owner.finish();
         }
     }
 

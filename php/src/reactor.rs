@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 
@@ -121,29 +121,19 @@ impl Reactor {
             .block_on(async { tokio::time::timeout(limit, future).await.ok() })
     }
 
-    /// Spawns a task that runs while PHP waits.
-    pub(crate) fn spawn(
-        &self,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> tokio::task::JoinHandle<()> {
-        self.runtime.spawn(task)
-    }
-
-    /// Sleeps until `flag` is set, a signal arrives or a task of the queue becomes ready.
+    /// Sleeps until `flag` is set, or a thread of SQLite has a call to serve.
     pub(crate) fn drive_for(&self, flag: &Arc<Flag>, queue: &RunQueue) {
         self.runtime.block_on(async {
             let set = poll_fn(|cx| {
                 flag.set_driver(cx.waker());
-                DRIVER.set(Some(cx.waker().clone()));
                 queue.set_driver(Some(cx.waker().clone()));
-                match flag.take() || queue.has_calls() || fiber::is_interrupt_pending() {
+                match flag.take() || queue.has_calls() {
                     true => Poll::Ready(()),
                     false => Poll::Pending,
                 }
             });
             let _ = tokio::time::timeout(LONGEST_SLEEP, set).await;
         });
-        DRIVER.set(None);
         queue.set_driver(None);
     }
 }
@@ -182,9 +172,4 @@ impl Wake for Flag {
             driver.wake();
         }
     }
-}
-
-/// Returns the moment after this time.
-pub(crate) fn after(limit: Duration) -> Instant {
-    crate::timer::now() + limit
 }

@@ -16,7 +16,6 @@ use crate::pdo::error::{DbError, NO_ERROR};
 use crate::pdo::handle::{DriverKind, Failure, Handle, Settings};
 use crate::pdo::stmt::Stmt;
 use crate::pool::PhpPool;
-use crate::scheduler::scheduler;
 
 thread_local! {
     /// The text of the last error that C asked for.
@@ -245,7 +244,7 @@ unsafe extern "C" fn cenote_db_ask(
         let (handle, given) = unsafe { (handle(data), params_of(params, count)) };
         let done = sql_of(&handle, &sql)
             .and_then(|sql| Ok((sql, bind(&handle, given)?)))
-            .and_then(|(sql, params)| handle.run(sql, params, false));
+            .and_then(|(sql, params)| handle.run(sql, params, false, false));
         finished(done.map(|outcome| {
             let value = match outcome.rows.as_ref().and_then(|rows| rows.raw(0, 0)) {
                 Some((_, bytes)) => match outcome.rows.as_ref().and_then(|rows| {
@@ -536,12 +535,6 @@ unsafe extern "C" fn cenote_stmt_next_result(stmt: *mut c_void) -> bool {
 unsafe extern "C" fn cenote_stmt_close(stmt: *mut c_void) {
     // SAFETY: C passes a statement.
     answer((), || unsafe { borrow::<Stmt>(stmt) }.close());
-}
-
-/// Returns whether a coroutine exists besides the script: then an unpooled handle should not block it.
-#[unsafe(no_mangle)]
-extern "C" fn cenote_has_coroutines() -> bool {
-    answer(false, || scheduler().coroutine_count() > 0)
 }
 
 // ---- COPY of PostgreSQL --------------------------------------------------------------------

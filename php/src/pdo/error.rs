@@ -35,6 +35,13 @@ impl DbError {
     pub(crate) fn of(error: &Error, driver: DriverKind, extended: bool) -> Self {
         let state = match error.kind() {
             Kind::Parameters => "HY093",
+            // PDO knows the states of SQLite's primary codes only.
+            _ if driver == DriverKind::Sqlite
+                && extended
+                && error.code().is_some_and(|code| code > 0xff) =>
+            {
+                "HY000"
+            }
             Kind::Timeout | Kind::StatementTimeout | Kind::TransactionTimeout => "HYT00",
             Kind::Connect if driver == DriverKind::Pgsql => error.sql_state().unwrap_or("08006"),
             _ if error.is_connection_lost() && driver == DriverKind::Mysql => "HY000",

@@ -22,7 +22,6 @@ use crate::wake::RunQueue;
 pub(crate) struct Callables {
     calls: RefCell<Vec<Rc<Call>>>,
     states: RefCell<HashMap<u64, State>>,
-    next_state: Cell<u64>,
     names: RefCell<Vec<(String, i64)>>,
     serving: Cell<u32>,
     refused: Cell<bool>,

@@ -6,15 +6,16 @@ use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use cenote::sql::{Statements, scan};
 use cenote::sqlite::{LateFunctions, Sqlite};
-use cenote::{Builder, CallOptions, Db, Executor, Kind, Outcome, Params, Pinned, PooledConnection};
+use cenote::{Builder, CallOptions, Db, Outcome, Params, Pinned, PooledConnection};
 
-use crate::engine::Exception;
 use crate::pdo::error::{DbError, NO_ERROR};
 use crate::pdo::functions::Callables;
 use crate::pdo::owner::{Owned, Owner};
 use crate::reactor::{existing_reactor, forks, reactor};
 use crate::scheduler::{Interrupt, block_on_external, existing_scheduler, scheduler};
+use crate::timer::{Sleep, now};
 
 /// The kinds of databases; see `cen_driver`.
 #[repr(C)]
@@ -65,9 +66,14 @@ const KNOWN_TEXTS: usize = 512;
 /// How long closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a connection is kept from coroutines that wait for their own.
+const LONGEST_HOLD: Duration = Duration::from_millis(250);
+
 thread_local! {
     static HANDLES: RefCell<Vec<Weak<Handle>>> = const { RefCell::new(Vec::new()) };
     static NEXT_ID: Cell<u64> = const { Cell::new(1) };
+    /// Coroutines that hold a connection for a moment longer: see [`hold`].
+    static HELD: RefCell<Vec<Rc<Owner>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The Rust half of a PDO object.
@@ -80,7 +86,7 @@ pub(crate) struct Handle {
     own: Option<Rc<Owner>>,
     /// The pins of live statements, and of a handle without a pool. Not in the statements: at the end of a request
     /// they go first.
-    pins: RefCell<HashMap<u64, Pinned>>,
+    pins: RefCell<HashMap<u64, (Pinned, Weak<Owner>)>>,
     next_pin: Cell<u64>,
     pub(crate) caches_all: bool,
     pub(crate) extended_codes: Cell<bool>,
@@ -110,6 +116,7 @@ fn builder(settings: &Settings, late: Option<&LateFunctions>) -> Builder {
             builder
                 .min(settings.min)
                 .max(max)
+                .max_creating(max)
                 .healthcheck_interval(interval)
         }
         false => builder.unpooled(),
@@ -174,7 +181,7 @@ impl Handle {
             db: RefCell::new(Some(db)),
             pooled,
             own,
-            pins: RefCell::new(pin.map(|pin| (0, pin)).into_iter().collect()),
+            pins: RefCell::new(pin.map(|pin| (0, (pin, Weak::new()))).into_iter().collect()),
             next_pin: Cell::new(1),
             caches_all,
             extended_codes: Cell::new(false),
@@ -228,6 +235,12 @@ impl Handle {
         };
         self.is_frozen.set(true);
         let done = block_on_external(Owned::new(Rc::clone(&owner), make(db)));
+        if !self.all_wait_for_their_own() {
+            release_held();
+        }
+        if done.is_err() {
+            owner.is_interrupted.set(true);
+        }
         if let Some(exception) = self.callables.take_exception() {
             return Err(Interrupt::Throw(exception).into());
         }
@@ -277,20 +290,17 @@ impl Handle {
 
     /// Returns the SQLSTATE of the current coroutine's last call; nothing before the first call.
     pub(crate) fn state(&self) -> Option<[u8; 5]> {
-        let untouched = self.pooled.then_some(*NO_ERROR);
-        let Some(owner) = self.known_owner() else {
-            return untouched;
-        };
+        let owner = self.known_owner()?;
         owner.session(self.id, |session| match &session.error {
             Some(error) => Some(error.state),
-            None if session.is_used => Some(*NO_ERROR),
-            None => untouched,
+            None => session.is_used.then_some(*NO_ERROR),
         })
     }
 
     /// Runs a text without rows. Returns how many rows it affected.
     pub(crate) fn exec(&self, sql: String) -> Result<u64, Failure> {
-        let outcome = self.call(|db| async move { uncached(&db).exec(&sql, ()).await })?;
+        let options = self.options().no_cache();
+        let outcome = self.call(|db| async move { db.with(options).exec(&sql, ()).await })?;
         self.note_id(&outcome);
         Ok(outcome.rows_affected)
     }
@@ -301,24 +311,51 @@ impl Handle {
         sql: String,
         params: Params<'static>,
         cache: bool,
+        emulated: bool,
     ) -> Result<Outcome, Failure> {
-        let outcome = self.call(|db| async move {
-            match cache {
-                true => db.run(&sql, params).await,
-                false => uncached(&db).run(&sql, params).await,
-            }
-        })?;
+        let options = match cache {
+            true => self.options(),
+            false => self.options().no_cache(),
+        };
+        // MySQL keeps no SHOW: with a cache it goes as text, in one trip.
+        let as_text = self.driver == DriverKind::Mysql && cache && params.is_empty();
+        if !emulated && as_text && self.is_script(&sql) {
+            let message = "several statements cannot be prepared as one: run them one by one";
+            return Err(self.fail(DbError::new("42000", 1064, message)));
+        }
+        let options = match emulated || as_text {
+            true => options,
+            false => options.prepared(),
+        };
+        let outcome = self.call(|db| async move { db.with(options).run(&sql, params).await })?;
         self.note_id(&outcome);
         Ok(outcome)
     }
 
     /// Runs a text that may have several statements or results.
     pub(crate) fn run_all(&self, sql: String) -> Result<Vec<Outcome>, Failure> {
-        let outcomes = self.call(|db| async move { uncached(&db).run_all(&sql, ()).await })?;
+        let options = self.options().no_cache();
+        let outcomes = self.call(|db| async move { db.with(options).run_all(&sql, ()).await })?;
         for outcome in &outcomes {
             self.note_id(outcome);
         }
         Ok(outcomes)
+    }
+
+    /// Returns the options of a call. Statements that live besides the one that runs pin the connection: the program should
+    /// learn of its loss.
+    fn options(&self) -> CallOptions {
+        let pins = self.owner().session(self.id, |session| session.pins);
+        match pins {
+            0 | 1 => CallOptions::new(),
+            _ => CallOptions::new().no_repeat(),
+        }
+    }
+
+    fn is_script(&self, sql: &str) -> bool {
+        let Some(db) = self.db() else { return false };
+        let scanned = scan(db.dialect(), sql);
+        scanned.is_ok_and(|scanned| scanned.class.statements == Statements::Several)
     }
 
     fn note_id(&self, outcome: &Outcome) {
@@ -372,7 +409,10 @@ impl Handle {
         let pinned = self.call(|db| async move { db.pin().await })?;
         let key = self.next_pin.get();
         self.next_pin.set(key + 1);
-        self.pins.borrow_mut().insert(key, pinned);
+        let owner = self.owner();
+        owner.session(self.id, |session| session.pins += 1);
+        let pin = (pinned, Rc::downgrade(&owner));
+        self.pins.borrow_mut().insert(key, pin);
         Ok(key)
     }
 
@@ -380,9 +420,32 @@ impl Handle {
         if key == 0 || self.forks != forks() {
             return;
         }
-        let pinned = self.pins.borrow_mut().remove(&key);
-        let _runtime = existing_reactor().map(|reactor| reactor.enter());
-        drop(pinned);
+        let removed = self.pins.borrow_mut().remove(&key);
+        let Some((pinned, owner)) = removed else {
+            return;
+        };
+        let Some(reactor) = existing_reactor() else {
+            return;
+        };
+        let Some(owner) = owner.upgrade() else {
+            let _runtime = reactor.enter();
+            return drop(pinned);
+        };
+        owner.session(self.id, |session| session.pins = session.pins.saturating_sub(1));
+        let _runtime = reactor.enter();
+        match self.all_wait_for_their_own() {
+            true => hold(self, &owner, pinned),
+            false => drop(pinned),
+        }
+    }
+
+    /// Returns whether every waiting coroutine has started to connect. Who has gets that connection, also if another one comes
+    /// back before: so the pool grows to what is in use at once.
+    fn all_wait_for_their_own(&self) -> bool {
+        let Some(status) = self.db().map(|db| db.status()) else {
+            return false;
+        };
+        status.creating > 0 && status.waiting <= status.creating
     }
 
     // ---- transactions --------------------------------------------------------------
@@ -445,12 +508,13 @@ impl Handle {
             let _runtime = reactor.enter();
             drop(pins);
         }
+        release_held();
         if let Some(own) = &self.own {
             own.end();
         }
         self.callables.refuse();
         // Errors of closing have nobody to go to.
-        drop(reactor.wait(async { db.close().await.ok() }, CLOSE_LIMIT));
+        let _ = reactor.wait(async { db.close().await.ok() }, CLOSE_LIMIT);
         let _runtime = reactor.enter();
         drop(db);
     }
@@ -462,8 +526,22 @@ impl Drop for Handle {
     }
 }
 
-fn uncached(db: &Db) -> Executor<'_> {
-    Executor::from(db).with(CallOptions::new().no_cache())
+/// Keeps a connection until the other coroutines have theirs, and for a moment at most.
+fn hold(handle: &Handle, owner: &Rc<Owner>, pinned: Pinned) {
+    owner.held.borrow_mut().push(pinned);
+    HELD.with_borrow_mut(|held| held.push(Rc::clone(owner)));
+    // So that more of them can start at once.
+    debug_assert!(handle.pooled);
+    scheduler().add_task(Box::pin(async {
+        Sleep::new(now() + LONGEST_HOLD, false).await;
+        release_held();
+    }));
+}
+
+fn release_held() {
+    for owner in HELD.take() {
+        owner.release_held();
+    }
 }
 
 fn current_owner() -> Rc<Owner> {
@@ -472,6 +550,7 @@ fn current_owner() -> Rc<Owner> {
 
 /// Closes the handles of a request that has ended.
 pub(crate) fn close_all() {
+    release_held();
     let handles = HANDLES.take();
     for handle in handles {
         if let Some(handle) = handle.upgrade() {
@@ -481,14 +560,4 @@ pub(crate) fn close_all() {
     if let Some(reactor) = existing_reactor() {
         reactor.turn();
     }
-}
-
-/// Returns whether an error says that the text is wrong, and not the data.
-pub(crate) fn is_misuse(kind: Kind) -> bool {
-    kind == Kind::Parameters
-}
-
-/// Throws what a PHP function threw that SQLite called.
-pub(crate) fn raise(exception: Exception) -> Failure {
-    Interrupt::Throw(exception).into()
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use cenote::{Coroutine, Transaction};
+use cenote::{Coroutine, Pinned, Transaction};
 
 use crate::pdo::error::DbError;
 use crate::reactor::existing_reactor;
@@ -21,6 +21,12 @@ pub(crate) struct Owner {
     /// `None` when the coroutine has ended.
     coroutine: RefCell<Option<Rc<Coroutine>>>,
     sessions: RefCell<Vec<(u64, Session)>>,
+    /// A call was given up half-way.
+    pub(crate) is_interrupted: Cell<bool>,
+    /// Connections that it keeps for a moment longer.
+    pub(crate) held: RefCell<Vec<Pinned>>,
+    /// It ends when it has given these back.
+    ends_later: Cell<bool>,
 }
 
 /// What a coroutine has on one handle.
@@ -31,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) error: Option<DbError>,
     /// A call was made.
     pub(crate) is_used: bool,
+    /// How many statements pin the connection.
+    pub(crate) pins: usize,
 }
 
 impl Owner {
@@ -41,6 +49,9 @@ impl Owner {
             id,
             coroutine: RefCell::new(Some(Rc::new(Coroutine::new()))),
             sessions: RefCell::default(),
+            is_interrupted: Cell::new(false),
+            held: RefCell::default(),
+            ends_later: Cell::new(false),
         })
     }
 
@@ -78,13 +89,40 @@ impl Owner {
         self.enter(|| drop(left));
     }
 
+    /// Ends the coroutine, at once or when it has given back what it holds for a moment. An open transaction does not wait.
+    pub(crate) fn finish(&self) {
+        let has_transaction = |(_, session): &(u64, Session)| session.transaction.is_some();
+        let is_open = self.sessions.borrow().iter().any(has_transaction);
+        if self.held.borrow().is_empty() || is_open {
+            return self.end();
+        }
+        self.ends_later.set(true);
+    }
+
+    /// Gives back what it has held.
+    pub(crate) fn release_held(&self) {
+        let held = self.held.take();
+        self.enter(|| drop(held));
+        if self.ends_later.take() {
+            self.end();
+        }
+    }
+
     /// Ends the coroutine: rolls back what is open, and gives its connections back.
     pub(crate) fn end(&self) {
+        let held = self.held.take();
+        self.enter(|| drop(held));
         let sessions = self.sessions.take();
         self.enter(|| drop(sessions));
         let coroutine = self.coroutine.borrow_mut().take();
-        let _runtime = existing_reactor().map(|reactor| reactor.enter());
+        let reactor = existing_reactor();
+        let runtime = reactor.map(|reactor| reactor.enter());
         drop(coroutine);
+        drop(runtime);
+        if let Some(reactor) = reactor.filter(|_| self.is_interrupted.take()) {
+            // The broken connection leaves the pool.
+            reactor.turn();
+        }
     }
 }
 

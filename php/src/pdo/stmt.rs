@@ -133,7 +133,7 @@ impl Stmt {
         }
         // A statement that runs once needs no place on the server.
         let cache = self.handle.caches_all || (!self.once && self.runs.get() > 0);
-        let outcome = self.handle.run(sql, params, cache && !self.emulated)?;
+        let outcome = self.handle.run(sql, params, cache && !self.emulated, self.emulated)?;
         Ok([outcome].into())
     }
 
