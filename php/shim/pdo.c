@@ -2,7 +2,7 @@
 
 #include "pdo.h"
 #include "php_ini.h"
-#include "ext/standard/php_string.h"
+#include "ext/standard/html.h"
 #include "main/fopen_wrappers.h"
 #include "zend_smart_str.h"
 #include <dlfcn.h>
@@ -162,6 +162,16 @@ static zend_string *quote_hex(const char *before, const zend_string *bytes)
 	return quoted.s;
 }
 
+static bool is_utf8(const zend_string *text)
+{
+	size_t at = 0;
+	zend_result status = SUCCESS;
+	while (at < ZSTR_LEN(text) && status == SUCCESS) {
+		php_next_utf8_char((const unsigned char *) ZSTR_VAL(text), ZSTR_LEN(text), &at, &status);
+	}
+	return status == SUCCESS;
+}
+
 static zend_string *dbh_quote(pdo_dbh_t *dbh, const zend_string *text, enum pdo_param_type type)
 {
 	bool is_lob = PDO_PARAM_TYPE(type) == PDO_PARAM_LOB;
@@ -169,6 +179,10 @@ static zend_string *dbh_quote(pdo_dbh_t *dbh, const zend_string *text, enum pdo_
 	bool has_nul = memchr(ZSTR_VAL(text), '\0', ZSTR_LEN(text)) != NULL;
 	switch (CEN_DBH(dbh)->driver) {
 		case CEN_MYSQL:
+			/* The text of a statement is UTF-8. */
+			if (!is_utf8(text)) {
+				return quote_hex("x'", text);
+			}
 			return quote_mysql(text, (type & PDO_PARAM_STR_NATL) == PDO_PARAM_STR_NATL);
 		case CEN_PGSQL:
 			return is_lob ? quote_hex("'\\x", text) : quote_doubled(text);
@@ -606,6 +620,14 @@ static int driver_of(const char *dsn, size_t len)
 	return driver;
 }
 
+/* The options of the constructor have set the state of a call; there was none. */
+static void begin_without_error(pdo_dbh_t *dbh)
+{
+	if (cen_is_ours(dbh)) {
+		dbh->error_code[0] = '\0';
+	}
+}
+
 /* Gives pooled handles to our drivers, also where PHP's own are loaded. */
 ZEND_METHOD(Cenote_PDO, __construct)
 {
@@ -661,10 +683,12 @@ ZEND_METHOD(Cenote_PDO, __construct)
 		original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 		zval_ptr_dtor(options);
 		ZVAL_COPY_VALUE(options, &given);
+		begin_without_error(Z_PDO_DBH_P(ZEND_THIS));
 		return;
 	}
 	if (driver == CEN_DRIVER_COUNT || !has_stock[driver] || !(pooled || (takes_all && !persistent))) {
 		original_construct(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+		begin_without_error(Z_PDO_DBH_P(ZEND_THIS));
 		return;
 	}
 	ZVAL_COPY_VALUE(&before, dsn);
@@ -677,6 +701,7 @@ ZEND_METHOD(Cenote_PDO, __construct)
 		/* PDO::ATTR_DRIVER_NAME is PHP's. */
 		dbh->driver = (pdo_driver_t *) &drivers[driver];
 	}
+	begin_without_error(dbh);
 }
 
 /* Calls PDO's own method with the error of the current coroutine in its place. */

@@ -66,6 +66,9 @@ const KNOWN_TEXTS: usize = 512;
 /// How long closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a cancelled coroutine waits until the server has ended its call.
+const SETTLE_LIMIT: Duration = Duration::from_millis(500);
+
 /// How long a connection is kept from coroutines that wait for their own.
 const LONGEST_HOLD: Duration = Duration::from_millis(250);
 
@@ -238,9 +241,18 @@ impl Handle {
         if !self.all_wait_for_their_own() {
             release_held();
         }
-        if done.is_err() {
-            owner.is_interrupted.set(true);
-        }
+        let done = match done {
+            Err(Interrupt::Throw(exception)) => {
+                // Kept: the stack may be thrown away during the wait.
+                let mut kept = scheduler().current().keep(Some(exception));
+                self.settle(&owner);
+                match kept.take() {
+                    Some(exception) => Err(Interrupt::Throw(exception)),
+                    None => Err(Interrupt::Exit),
+                }
+            }
+            done => done,
+        };
         if let Some(exception) = self.callables.take_exception() {
             return Err(Interrupt::Throw(exception).into());
         }
@@ -254,6 +266,29 @@ impl Handle {
                 self.note(&owner, Some(error));
                 Err(Failure::Database)
             }
+        }
+    }
+
+    /// Ends what a cancelled call has left on the coroutine's connection, so that the next one can use it, or another one.
+    fn settle(&self, owner: &Rc<Owner>) {
+        owner.is_interrupted.set(true);
+        let (Some(db), false) = (self.db(), scheduler().is_over()) else {
+            return;
+        };
+        if owner.enter(|| db.peek()).is_none() {
+            return;
+        }
+        let me = scheduler().current();
+        me.protected.set(me.protected.get() + 1);
+        let settled = block_on_external(Owned::new(Rc::clone(owner), async move {
+            // The connection may be gone, or the server hang: then the pool deals with it.
+            drop(tokio::time::timeout(SETTLE_LIMIT, db.ping()).await);
+        }));
+        me.protected.set(me.protected.get().saturating_sub(1));
+        // A fatal error is noticed by the caller.
+        drop(settled);
+        if let Some(reactor) = existing_reactor() {
+            reactor.turn();
         }
     }
 
