@@ -48,8 +48,7 @@ $transfer = function (int $number) use ($pdo, &$fates): void {
             $fates['thrown']++;
             throw new DomainException('on purpose');
         case 5:
-            $fates['cancelled']++;
-            delay(60_000);             // The program cancels it.
+            delay(60_000);             // The program cancels it, here or in a query.
             break;
         case 7:
             $fates['forgotten']++;
@@ -73,14 +72,16 @@ for ($number = 1; $number <= $transfers || $running; $number++) {
     while (count($running) >= 100 || ($number >= $transfers && $running)) {
         suspend();
         foreach ($running as $n => $coroutine) {
-            if ($n % 10 === 5 && $coroutine->isSuspended()) {
+            if ($n % 10 === 5 && $coroutine->isSuspended() && mt_rand(0, 3) === 0) {
                 $coroutine->cancel();
             }
             if ($coroutine->isCompleted()) {
                 unset($running[$n]);
                 try {
                     await($coroutine);
-                } catch (DomainException | Async\AsyncCancellation) {
+                } catch (DomainException) {
+                } catch (Async\AsyncCancellation) {
+                    $fates['cancelled']++;
                 } catch (PDOException $error) {
                     $fates['conflict']++;
                 }

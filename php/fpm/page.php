@@ -34,7 +34,7 @@ $pdo = function () {
 $leave = function (array $handles) {
     foreach ($handles as $handle) {
         spawn(function () use ($handle) { $handle->beginTransaction(); $handle->exec('INSERT INTO php_fpm VALUES (1)'); delay(60_000); });
-        $slow = ['sqlite' => 'SELECT 1', 'pgsql' => 'SELECT pg_sleep(60)', 'mysql' => 'SELECT sleep(60)'];
+        $slow = ['sqlite' => 'SELECT 1', 'pgsql' => 'SELECT pg_sleep(4)', 'mysql' => 'SELECT sleep(4)'];
         spawn(function () use ($handle, $slow) { $handle->query($slow[$handle->getAttribute(PDO::ATTR_DRIVER_NAME)]); delay(60_000); });
     }
     delay(3);

@@ -59,6 +59,7 @@ static void dbh_close(pdo_dbh_t *dbh)
 		if (H->pool) {
 			OBJ_RELEASE(H->pool);
 		}
+		zend_hash_destroy(&H->lobs);
 		cenote_db_free(H->db);
 		efree(H);
 	}
@@ -76,20 +77,24 @@ static bool is_query(void)
 static bool dbh_prepare(pdo_dbh_t *dbh, zend_string *sql, pdo_stmt_t *stmt, zval *options)
 {
 	cen_dbh *H = CEN_DBH(dbh);
-	bool emulate = H->emulate;
+	cen_kinds kinds = { .emulated = H->emulate, .once = is_query() };
 	void *made = NULL;
 	stmt->methods = &cen_stmt_methods;
 	stmt->driver_data = NULL;
 	if (options) {
-		if (pdo_attr_lval(options, PDO_ATTR_CURSOR, PDO_CURSOR_FWDONLY) == PDO_CURSOR_SCROLL) {
+		if (H->driver != CEN_PGSQL && pdo_attr_lval(options, PDO_ATTR_CURSOR, PDO_CURSOR_FWDONLY) == PDO_CURSOR_SCROLL) {
 			cen_pdo.raise_impl_error(dbh, NULL, "IM001", "scrollable cursors do not exist here; fetch all rows, "
 				"or declare a cursor in SQL");
 			return false;
 		}
-		emulate = pdo_attr_lval(options, PDO_ATTR_EMULATE_PREPARES, emulate) != 0;
+		kinds.emulated = pdo_attr_lval(options, PDO_ATTR_EMULATE_PREPARES, kinds.emulated) != 0;
 	}
-	stmt->supports_placeholders = emulate ? PDO_PLACEHOLDER_NONE : PDO_PLACEHOLDER_NAMED | PDO_PLACEHOLDER_POSITIONAL;
-	if (!cen_dbh_ok(dbh, cenote_stmt_new(H->db, cen_text_of(sql), emulate, is_query(), &made))) {
+	if (H->driver == CEN_PGSQL) {
+		/* PDO::PGSQL_ATTR_DISABLE_PREPARES */
+		kinds.uncached = pdo_attr_lval(options, 1000, H->buffered) != 0;
+	}
+	stmt->supports_placeholders = kinds.emulated ? PDO_PLACEHOLDER_NONE : PDO_PLACEHOLDER_NAMED | PDO_PLACEHOLDER_POSITIONAL;
+	if (!cen_dbh_ok(dbh, cenote_stmt_new(H->db, cen_text_of(sql), kinds, &made))) {
 		return false;
 	}
 	stmt->driver_data = made;
@@ -185,6 +190,10 @@ static zend_string *dbh_quote(pdo_dbh_t *dbh, const zend_string *text, enum pdo_
 			}
 			return quote_mysql(text, (type & PDO_PARAM_STR_NATL) == PDO_PARAM_STR_NATL);
 		case CEN_PGSQL:
+			if (!is_lob && !is_utf8(text)) {
+				/* As libpq: it refuses. */
+				return NULL;
+			}
 			return is_lob ? quote_hex("'\\x", text) : quote_doubled(text);
 		default:
 			return has_nul ? quote_hex("x'", text) : quote_doubled(text);
@@ -198,12 +207,16 @@ static bool dbh_begin(pdo_dbh_t *dbh)
 
 static bool dbh_commit(pdo_dbh_t *dbh)
 {
-	return cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, true));
+	bool ok = cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, true));
+	cen_close_lobs(dbh);
+	return ok;
 }
 
 static bool dbh_rollback(pdo_dbh_t *dbh)
 {
-	return cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, false));
+	bool ok = cen_dbh_ok(dbh, cenote_db_end(CEN_DBH(dbh)->db, false));
+	cen_close_lobs(dbh);
+	return ok;
 }
 
 static bool dbh_in_transaction(pdo_dbh_t *dbh)
@@ -567,6 +580,7 @@ static int db_factory(pdo_dbh_t *dbh, zval *options, cen_driver driver)
 		return 0;
 	}
 	H = ecalloc(1, sizeof(*H));
+	zend_hash_init(&H->lobs, 0, NULL, NULL, 0);
 	H->db = db;
 	H->driver = driver;
 	H->pooled = asked.pooled;

@@ -91,7 +91,10 @@ typedef struct {
 typedef struct {
 	void *db;
 	cen_driver driver;
+	/* `buffered` is attribute 1000: PGSQL_ATTR_DISABLE_PREPARES, MYSQL_ATTR_USE_BUFFERED_QUERY. */
 	bool pooled, emulate, buffered;
+	/* Open streams of large objects, by the handle of their resource. */
+	HashTable lobs;
 	zend_long min, max;
 	/* The Async\Pool, once it was asked for. */
 	zend_object *pool;
@@ -131,6 +134,9 @@ bool cen_is_ours(pdo_dbh_t *dbh);
 bool cen_dbh_ok(pdo_dbh_t *dbh, cen_status status);
 const zend_function_entry *cen_dbh_driver_methods(pdo_dbh_t *dbh, int kind);
 php_stream *cen_lob_stream(zval *pdo, zend_ulong oid, bool writes);
+/* The number of the large object that a stream is. */
+bool cen_lob_oid(php_stream *stream, zend_ulong *oid);
+void cen_close_lobs(pdo_dbh_t *dbh);
 
 /* ---- Rust ---------------------------------------------------------------- */
 
@@ -152,11 +158,18 @@ void cenote_db_pool(void *db, zval *pool);
 /* A function (0, or 3 if it is deterministic), an aggregate (1) or a collation (2). */
 cen_status cenote_db_add_function(void *db, cen_text name, zend_long arguments, int kind, cen_call *call, cen_call *last);
 
-cen_status cenote_stmt_new(void *db, cen_text sql, bool emulated, bool once, void **stmt);
+/* How a statement is made. */
+typedef struct {
+	/* PDO puts the values into the text; PDO::query() made it; it has no place on the server. */
+	bool emulated, once, uncached;
+} cen_kinds;
+cen_status cenote_stmt_new(void *db, cen_text sql, cen_kinds kinds, void **stmt);
+bool cenote_stmt_has_param(void *stmt, cen_text name, zend_long position);
+void cenote_stmt_fail(void *stmt, cen_text state, zend_long code, cen_text message);
 void cenote_stmt_free(void *stmt);
 cen_status cenote_stmt_execute(void *stmt, cen_text text, const cen_param *params, size_t count);
 void cenote_stmt_counts(void *stmt, zend_long *columns, zend_long *affected);
-bool cenote_stmt_fetch(void *stmt);
+bool cenote_stmt_fetch(void *stmt, int direction, zend_long offset);
 void cenote_stmt_cell(void *stmt, size_t column, cen_cell *cell);
 bool cenote_stmt_column(void *stmt, size_t column, cen_text *name, cen_text *type_name, uint32_t *type);
 bool cenote_stmt_next_result(void *stmt);

@@ -236,11 +236,17 @@ ZEND_METHOD(Cenote_PDO, copyToFile)
 	if (!copy_out(dbh, copy_sql(table, fields, true, separator, null_as), &data)) {
 		RETURN_DB_ERROR(dbh);
 	}
-	stream = php_stream_open_wrapper_ex(file, "wb", REPORT_ERRORS, NULL, FG(default_context));
-	written = stream && php_stream_write(stream, Z_STRVAL(data), Z_STRLEN(data)) == (ssize_t) Z_STRLEN(data);
-	if (stream) {
-		php_stream_close(stream);
+	stream = php_stream_open_wrapper_ex(file, "wb", 0, NULL, FG(default_context));
+	if (!stream) {
+		static const char state[] = "HY000", message[] = "Unable to open the file for writing";
+		cen_text of_state = { state, 5 }, of_message = { message, sizeof(message) - 1 };
+		zval_ptr_dtor(&data);
+		cenote_db_fail(CEN_DBH(dbh)->db, of_state, 7, of_message);
+		cen_dbh_ok(dbh, CEN_FAILED);
+		RETURN_DB_ERROR(dbh);
 	}
+	written = php_stream_write(stream, Z_STRVAL(data), Z_STRLEN(data)) == (ssize_t) Z_STRLEN(data);
+	php_stream_close(stream);
 	zval_ptr_dtor(&data);
 	RETURN_BOOL(written);
 }
@@ -334,6 +340,10 @@ static ssize_t lob_write(php_stream *stream, const char *from, size_t count)
 static int lob_close(php_stream *stream, int close_handle)
 {
 	lob *self = stream->abstract;
+	pdo_dbh_t *dbh = Z_PDO_DBH_P(&self->pdo);
+	if (cen_is_ours(dbh)) {
+		zend_hash_index_del(&CEN_DBH(dbh)->lobs, php_stream_get_resource_id(stream));
+	}
 	zval_ptr_dtor(&self->pdo);
 	efree(self);
 	return 0;
@@ -392,7 +402,33 @@ php_stream *cen_lob_stream(zval *pdo, zend_ulong oid, bool writes)
 		return NULL;
 	}
 	stream = php_stream_alloc(&lob_ops, self, 0, "r+b");
+	if (stream) {
+		zend_hash_index_update_ptr(&CEN_DBH(Z_PDO_DBH_P(pdo))->lobs, php_stream_get_resource_id(stream), stream->res);
+	}
 	return stream;
+}
+
+bool cen_lob_oid(php_stream *stream, zend_ulong *oid)
+{
+	if (!php_stream_is(stream, &lob_ops)) {
+		return false;
+	}
+	*oid = ((lob *) stream->abstract)->oid;
+	return true;
+}
+
+/* A transaction has ended, and with it its streams. */
+void cen_close_lobs(pdo_dbh_t *dbh)
+{
+	zend_resource *res;
+	if (!dbh->driver_data || !zend_hash_num_elements(&CEN_DBH(dbh)->lobs)) {
+		return;
+	}
+	ZEND_HASH_FOREACH_PTR(&CEN_DBH(dbh)->lobs, res) {
+		if (res->type >= 0) {
+			zend_list_close(res);
+		}
+	} ZEND_HASH_FOREACH_END();
 }
 
 ZEND_METHOD(Cenote_PDO, lobCreate)

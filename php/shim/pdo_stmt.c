@@ -47,8 +47,15 @@ static bool read_param(cen_driver driver, struct pdo_bound_param_data *bound, ce
 	if (type == PDO_PARAM_LOB && Z_TYPE_P(value) == IS_RESOURCE) {
 		php_stream *stream;
 		php_stream_from_zval_no_verify(stream, value);
+		zend_ulong oid;
 		if (!stream) {
 			return false;
+		}
+		if (cen_lob_oid(stream, &oid)) {
+			*text = zend_long_to_str((zend_long) oid);
+			param->kind = CEN_PARAM_TEXT;
+			param->text = cen_text_of(*text);
+			return true;
 		}
 		*text = php_stream_copy_to_mem(stream, PHP_STREAM_COPY_ALL, 0);
 		if (!*text) {
@@ -179,7 +186,11 @@ static int stmt_execute(pdo_stmt_t *stmt)
 
 static int stmt_fetch(pdo_stmt_t *stmt, enum pdo_fetch_orientation ori, zend_long offset)
 {
-	return ori == PDO_FETCH_ORI_NEXT && cenote_stmt_fetch(stmt->driver_data);
+	/* The rows are here, so any direction is easy; PHP has it for PostgreSQL only. */
+	if (ori != PDO_FETCH_ORI_NEXT && CEN_DBH(stmt->dbh)->driver != CEN_PGSQL) {
+		return 0;
+	}
+	return cenote_stmt_fetch(stmt->driver_data, ori, offset);
 }
 
 static int stmt_describe(pdo_stmt_t *stmt, int colno)
@@ -239,6 +250,19 @@ static int stmt_get_col(pdo_stmt_t *stmt, int colno, zval *result, enum pdo_para
 
 static int stmt_param_hook(pdo_stmt_t *stmt, struct pdo_bound_param_data *param, enum pdo_param_event event)
 {
+	if ((event == PDO_PARAM_EVT_ALLOC || event == PDO_PARAM_EVT_NORMALIZE) && param->is_param && stmt->driver_data
+			&& CEN_DBH(stmt->dbh)->driver == CEN_PGSQL && stmt->supports_placeholders != PDO_PLACEHOLDER_NONE) {
+		static const char state[] = "HY093", undefined[] = "parameter was not defined";
+		cen_text of_state = { state, 5 }, name = {0}, message = { undefined, sizeof(undefined) - 1 };
+		if (param->name) {
+			message = name = cen_text_of(param->name);
+		}
+		if (!cenote_stmt_has_param(stmt->driver_data, name, param->paramno)) {
+			cenote_stmt_fail(stmt->driver_data, of_state, 0, message);
+			strcpy(stmt->error_code, state);
+			return 0;
+		}
+	}
 	/* PDO writes a boolean into the text as a number, which PostgreSQL refuses. */
 	if (event == PDO_PARAM_EVT_NORMALIZE && param->is_param && CEN_DBH(stmt->dbh)->driver == CEN_PGSQL
 			&& stmt->supports_placeholders == PDO_PLACEHOLDER_NONE

@@ -159,7 +159,12 @@ unsafe extern "C" {
     fn cen_gc_add_call(buffer: *mut GcBuffer, call: *mut RawCall);
 
     fn cen_zval_string(to: *mut Zval, text: *const u8, len: usize);
-    fn cen_zval_scalar(value: *mut Zval, int: *mut i64, double: *mut f64, len: *mut usize) -> ScalarKind;
+    fn cen_zval_scalar(
+        value: *mut Zval,
+        int: *mut i64,
+        double: *mut f64,
+        len: *mut usize,
+    ) -> ScalarKind;
     fn cen_zval_text(value: *const Zval) -> *const u8;
     fn cen_call_with_all(hook: *const RawCall, argv: *const Zval, argc: u32) -> *mut RawCall;
     safe fn cen_switch_block();

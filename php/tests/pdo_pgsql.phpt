@@ -42,7 +42,16 @@ await(spawn(function () use ($pdo) {
     $pdo->rollBack();
 }));
 check('not UTF-8', outcome(fn() => $pdo->prepare('SELECT ?::text')->execute(["\xff"])), PDOException::class);
-check('scrollable', outcome(fn() => $pdo->prepare('SELECT 1', [PDO::ATTR_CURSOR => PDO::CURSOR_SCROLL])), PDOException::class);
+$scroll = $pdo->prepare('SELECT generate_series(1, 5)', [PDO::ATTR_CURSOR => PDO::CURSOR_SCROLL]);
+$scroll->execute();
+$at = fn(int $where, int $offset = 0) => $scroll->fetch(PDO::FETCH_NUM, $where, $offset)[0] ?? null;
+check('scrollable', [$at(PDO::FETCH_ORI_LAST), $at(PDO::FETCH_ORI_NEXT), $at(PDO::FETCH_ORI_PRIOR), $at(PDO::FETCH_ORI_FIRST),
+    $at(PDO::FETCH_ORI_PRIOR), $at(PDO::FETCH_ORI_ABS, 3), $at(PDO::FETCH_ORI_REL, -2), $at(PDO::FETCH_ORI_ABS, -1), $at(PDO::FETCH_ORI_REL, 9)],
+    [5, null, 5, 1, null, 3, 1, 5, null]);
+$pdo->setAttribute(PDO::ATTR_EMULATE_PREPARES, true);
+$emulated = $pdo->prepare("SELECT 'why?', \$q$ ? \$q$, E'\\'?', '[\"a\"]'::jsonb ?? :name /* ? */ -- ?");
+$emulated->execute(['name' => 'a']);
+check('question marks', $emulated->fetch(PDO::FETCH_NUM), ['why?', ' ? ', "'?", true]);
 done();
 ?>
 --EXPECTREGEX--

@@ -14,7 +14,7 @@ use crate::engine::{Call, Gc, GcBuffer, RawCall, Status, Value as PhpValue, Zval
 use crate::pdo::cell::Cell;
 use crate::pdo::error::{DbError, NO_ERROR};
 use crate::pdo::handle::{DriverKind, Failure, Handle, Settings};
-use crate::pdo::stmt::Stmt;
+use crate::pdo::stmt::{Kinds, Move, Stmt};
 use crate::pool::PhpPool;
 
 thread_local! {
@@ -120,14 +120,20 @@ fn sql_of(handle: &Handle, sql: &Text) -> Result<String, Failure> {
 }
 
 fn no_utf8(what: &str) -> DbError {
-    let message = format!("{what} is no UTF-8, which connections of cenote use; bind bytes as PDO::PARAM_LOB");
+    let message = format!(
+        "{what} is no UTF-8, which connections of cenote use; bind bytes as PDO::PARAM_LOB"
+    );
     DbError::new("22021", 0, message)
 }
 
 // ---- handles ----------------------------------------------------------------------
 
 #[unsafe(no_mangle)]
-extern "C" fn cenote_db_open(options: &Options, to: &mut *mut c_void, error: &mut ShownError) -> Status {
+extern "C" fn cenote_db_open(
+    options: &Options,
+    to: &mut *mut c_void,
+    error: &mut ShownError,
+) -> Status {
     guarded(|| {
         let size = |number: i64| usize::try_from(number).unwrap_or(0);
         let mut pairs = options.options.lossy();
@@ -197,7 +203,11 @@ unsafe extern "C" fn cenote_db_state(data: *mut c_void, state: &mut [u8; 6]) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cenote_db_error(data: *mut c_void, stmt: *mut c_void, to: &mut ShownError) -> bool {
+unsafe extern "C" fn cenote_db_error(
+    data: *mut c_void,
+    stmt: *mut c_void,
+    to: &mut ShownError,
+) -> bool {
     answer(false, || {
         if stmt.is_null() {
             // SAFETY: C passes a handle.
@@ -368,14 +378,13 @@ unsafe extern "C" fn cenote_db_add_function(
 unsafe extern "C" fn cenote_stmt_new(
     data: *mut c_void,
     sql: Text,
-    emulated: bool,
-    once: bool,
+    kinds: Kinds,
     to: &mut *mut c_void,
 ) -> Status {
     guarded(|| {
         // SAFETY: C passes a handle.
         let handle = unsafe { handle(data) };
-        let made = sql_of(&handle, &sql).and_then(|sql| Stmt::new(handle, sql, emulated, once));
+        let made = sql_of(&handle, &sql).and_then(|sql| Stmt::new(handle, sql, kinds));
         finished(made.map(|stmt| *to = Box::into_raw(Box::new(stmt)).cast()))
     })
 }
@@ -440,8 +449,12 @@ fn bind(handle: &Handle, given: &[GivenParam]) -> Result<Params<'static>, Failur
     }
     values.sort_by_key(|(param, _)| param.position);
     let in_order = values.iter().zip(0..);
-    if in_order.clone().any(|((param, _), at)| param.position != at) {
-        let message = "parameters are missing between those that are bound, or they mix names and positions";
+    if in_order
+        .clone()
+        .any(|((param, _), at)| param.position != at)
+    {
+        let message =
+            "parameters are missing between those that are bound, or they mix names and positions";
         return Err(handle.fail(DbError::new("HY093", 0, message)));
     }
     Ok(Params::Positional(
@@ -487,9 +500,27 @@ unsafe extern "C" fn cenote_stmt_counts(stmt: *mut c_void, columns: &mut i64, af
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cenote_stmt_fetch(stmt: *mut c_void) -> bool {
+unsafe extern "C" fn cenote_stmt_fetch(stmt: *mut c_void, direction: Move, offset: i64) -> bool {
     // SAFETY: C passes a statement.
-    unsafe { borrow::<Stmt>(stmt) }.fetch()
+    unsafe { borrow::<Stmt>(stmt) }.fetch(direction, offset)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cenote_stmt_has_param(stmt: *mut c_void, name: Text, position: i64) -> bool {
+    answer(true, || {
+        // SAFETY: C passes a statement.
+        let stmt = unsafe { borrow::<Stmt>(stmt) };
+        stmt.has_param(name.optional().as_deref(), position)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cenote_stmt_fail(stmt: *mut c_void, state: Text, code: i64, message: Text) {
+    answer((), || {
+        let error = DbError::new(&state.lossy(), code, message.lossy());
+        // SAFETY: C passes a statement.
+        unsafe { borrow::<Stmt>(stmt) }.fail(error);
+    });
 }
 
 #[unsafe(no_mangle)]

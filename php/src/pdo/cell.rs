@@ -184,7 +184,11 @@ fn pgsql(type_id: u32, bytes: &[u8], buffer: &mut Vec<u8>) -> Cell {
 /// Decodes both forms of `bytea_output`.
 fn unescape_bytea(text: &[u8], to: &mut Vec<u8>) {
     to.clear();
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|d| u8::try_from(d).ok())
+    };
     if let Some(hex) = text.strip_prefix(b"\\x") {
         let pairs = hex.chunks_exact(2);
         to.extend(pairs.filter_map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)));
@@ -199,7 +203,8 @@ fn unescape_bytea(text: &[u8], to: &mut Vec<u8>) {
                 rest = tail;
             }
             (b'\\', [a, b, c, tail @ ..]) if [a, b, c].iter().all(|d| d.is_ascii_digit()) => {
-                let octal = (u32::from(a - b'0') << 6) | (u32::from(b - b'0') << 3) | u32::from(c - b'0');
+                let octal =
+                    (u32::from(a - b'0') << 6) | (u32::from(b - b'0') << 3) | u32::from(c - b'0');
                 to.push(u8::try_from(octal & 0xff).unwrap_or_default());
                 rest = tail;
             }

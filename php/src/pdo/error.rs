@@ -34,6 +34,12 @@ impl DbError {
     /// Converts an error of this driver. SQLite's extended codes are rare: PDO has them on request.
     pub(crate) fn of(error: &Error, driver: DriverKind, extended: bool) -> Self {
         let state = match error.kind() {
+            // The server would say that it expects none.
+            Kind::Parameters
+                if driver == DriverKind::Pgsql && error.message().contains("no placeholders") =>
+            {
+                "08P01"
+            }
             Kind::Parameters => "HY093",
             // PDO knows the states of SQLite's primary codes only.
             _ if driver == DriverKind::Sqlite
@@ -48,6 +54,8 @@ impl DbError {
             _ => error.sql_state().unwrap_or("HY000"),
         };
         let code = match driver {
+            // No number of the database: it has not seen the call.
+            _ if error.kind() == Kind::Parameters => 0,
             DriverKind::Sqlite => match error.code() {
                 Some(code) if extended => code,
                 Some(code) => code & 0xff,

@@ -84,7 +84,10 @@ impl Callables {
     pub(crate) fn note_name(&self, name: &str, arguments: i64) -> bool {
         let mut names = self.names.borrow_mut();
         let name = name.to_ascii_lowercase();
-        if names.iter().any(|(known, of)| *known == name && *of == arguments) {
+        if names
+            .iter()
+            .any(|(known, of)| *known == name && *of == arguments)
+        {
             return false;
         }
         names.push((name, arguments));
@@ -119,7 +122,9 @@ impl Callables {
         }
         self.serving.set(self.serving.get() + 1);
         let answer = match *wanted {
-            Wanted::Function(at) => self.run(at, php_values(arguments)).map(|value| neutral(&value)),
+            Wanted::Function(at) => self
+                .run(at, php_values(arguments))
+                .map(|value| neutral(&value)),
             Wanted::Step(at, state) => self.step(at, state, arguments),
             Wanted::Finish(at, state) => self.finish(at, state),
         };
@@ -150,7 +155,8 @@ impl Callables {
             None => (PhpValue::null(), 0),
         };
         let rows = php_value(&Value::Int(rows));
-        self.run(at, vec![context, rows]).map(|value| neutral(&value))
+        self.run(at, vec![context, rows])
+            .map(|value| neutral(&value))
     }
 
     fn run(&self, at: usize, arguments: Vec<PhpValue>) -> Result<PhpValue, String> {
@@ -177,11 +183,16 @@ impl Callables {
 
 impl Remote {
     /// Has the PHP thread serve a call, and waits for the answer.
-    fn ask(&self, wanted: Wanted, arguments: Vec<Value<'static>>) -> cenote::Result<Value<'static>> {
+    fn ask(
+        &self,
+        wanted: Wanted,
+        arguments: Vec<Value<'static>>,
+    ) -> cenote::Result<Value<'static>> {
         let (reply, answer) = mpsc::channel();
         let callables = self.callables;
         self.queue.push_call(Box::new(move || {
-            let known = CALLABLES.with_borrow(|all| all.get(&callables).and_then(std::rc::Weak::upgrade));
+            let known =
+                CALLABLES.with_borrow(|all| all.get(&callables).and_then(std::rc::Weak::upgrade));
             let answer = match known {
                 Some(callables) => callables.serve(&wanted, arguments),
                 None => Err("the handle is gone".to_owned()),
@@ -196,7 +207,13 @@ impl Remote {
         }
     }
 
-    pub(crate) fn function(self, name: &str, arguments: i64, deterministic: bool, at: usize) -> Sqlite {
+    pub(crate) fn function(
+        self,
+        name: &str,
+        arguments: i64,
+        deterministic: bool,
+        at: usize,
+    ) -> Sqlite {
         let call = move |given: &Arguments<'_>| self.ask(Wanted::Function(at), owned(given)?);
         match u8::try_from(arguments) {
             Ok(arguments) => Sqlite::new().function(name, arguments, deterministic, call),
@@ -204,7 +221,13 @@ impl Remote {
         }
     }
 
-    pub(crate) fn aggregate(self, name: &str, arguments: i64, step: usize, finish: usize) -> Sqlite {
+    pub(crate) fn aggregate(
+        self,
+        name: &str,
+        arguments: i64,
+        step: usize,
+        finish: usize,
+    ) -> Sqlite {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
         // Relaxed: the numbers only have to differ.
         static STATES: AtomicU64 = AtomicU64::new(1);

@@ -69,6 +69,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a cancelled coroutine waits until the server has ended its call.
 const SETTLE_LIMIT: Duration = Duration::from_millis(500);
 
+/// How often it looks whether the connection has left the pool, once a millisecond.
+const MOST_LOOKS: u32 = 50;
+
 /// How long a connection is kept from coroutines that wait for their own.
 const LONGEST_HOLD: Duration = Duration::from_millis(250);
 
@@ -131,7 +134,10 @@ fn builder(settings: &Settings, late: Option<&LateFunctions>) -> Builder {
     for (name, value) in &settings.options {
         builder = builder.option(name.clone(), value.clone());
     }
-    if let Some(timeout) = settings.timeout.filter(|_| settings.driver != DriverKind::Sqlite) {
+    if let Some(timeout) = settings
+        .timeout
+        .filter(|_| settings.driver != DriverKind::Sqlite)
+    {
         builder = builder.connect_timeout(timeout);
     }
     if let Some(command) = settings.init_command.clone() {
@@ -233,7 +239,10 @@ impl Handle {
             return Err(Failure::Database);
         }
         let Some(db) = self.db() else {
-            self.note(&owner, Some(DbError::new("HY000", 0, "the handle is closed")));
+            self.note(
+                &owner,
+                Some(DbError::new("HY000", 0, "the handle is closed")),
+            );
             return Err(Failure::Database);
         };
         self.is_frozen.set(true);
@@ -281,8 +290,16 @@ impl Handle {
         let me = scheduler().current();
         me.protected.set(me.protected.get() + 1);
         let settled = block_on_external(Owned::new(Rc::clone(owner), async move {
-            // The connection may be gone, or the server hang: then the pool deals with it.
-            drop(tokio::time::timeout(SETTLE_LIMIT, db.ping()).await);
+            let before = db.status().total;
+            // If the server hangs, the pool deals with the connection.
+            let answered = tokio::time::timeout(SETTLE_LIMIT, db.ping()).await;
+            // A connection that was given up leaves the pool when its query is dead.
+            for _ in 0..MOST_LOOKS {
+                if matches!(answered, Ok(Ok(()))) || db.status().total < before {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }));
         me.protected.set(me.protected.get().saturating_sub(1));
         // A fatal error is noticed by the caller.
@@ -294,7 +311,8 @@ impl Handle {
 
     fn check(&self) -> Result<(), DbError> {
         if self.forks != forks() {
-            let message = "the connection belongs to the parent process; open another handle after the fork";
+            let message =
+                "the connection belongs to the parent process; open another handle after the fork";
             return Err(DbError::new("HY000", 0, message));
         }
         if self.callables.is_serving() {
@@ -466,7 +484,9 @@ impl Handle {
             let _runtime = reactor.enter();
             return drop(pinned);
         };
-        owner.session(self.id, |session| session.pins = session.pins.saturating_sub(1));
+        owner.session(self.id, |session| {
+            session.pins = session.pins.saturating_sub(1)
+        });
         let _runtime = reactor.enter();
         match self.all_wait_for_their_own() {
             true => hold(self, &owner, pinned),

@@ -154,7 +154,10 @@ impl<F: Future> Future for Owned<F> {
         // SAFETY: the future is pinned with this struct: it is dropped in place, and never moved.
         let (owner, future) = unsafe {
             let this = self.get_unchecked_mut();
-            let future = this.future.as_mut().expect("it is not polled after its drop");
+            let future = this
+                .future
+                .as_mut()
+                .expect("it is not polled after its drop");
             (&this.owner, Pin::new_unchecked(future))
         };
         owner.enter(|| future.poll(cx))

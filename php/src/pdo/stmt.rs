@@ -5,20 +5,43 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use cenote::driver::{Batch, Column};
+use cenote::sql::{Placeholders, scan};
 use cenote::{Outcome, Params};
 
 use crate::pdo::cell::{self, Cell};
 use crate::pdo::error::DbError;
 use crate::pdo::handle::{DriverKind, Failure, Handle};
 
+/// Where a fetch goes; see `pdo_fetch_orientation`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "C makes the values")]
+pub(crate) enum Move {
+    Next,
+    Prior,
+    First,
+    Last,
+    Absolute,
+    Relative,
+}
+
+/// How a statement is made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Kinds {
+    /// PDO puts the values into the text.
+    pub(crate) emulated: bool,
+    /// Made by `PDO::query()`: it runs once.
+    pub(crate) once: bool,
+    /// It has no place on the server.
+    pub(crate) uncached: bool,
+}
+
 /// The Rust half of a PDOStatement.
 pub(crate) struct Stmt {
     handle: Rc<Handle>,
     sql: String,
-    /// PDO puts the values into the text.
-    emulated: bool,
-    /// Made by `PDO::query()`: it runs once.
-    once: bool,
+    kinds: Kinds,
     /// The pin, and the owner that it is of.
     pin: StdCell<Option<(u64, u64)>>,
     runs: StdCell<u32>,
@@ -43,17 +66,11 @@ impl Stmt {
     /// # Errors
     ///
     /// As [`Handle::call`].
-    pub(crate) fn new(
-        handle: Rc<Handle>,
-        sql: String,
-        emulated: bool,
-        once: bool,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(handle: Rc<Handle>, sql: String, kinds: Kinds) -> Result<Self, Failure> {
         let stmt = Stmt {
             handle,
             sql,
-            emulated,
-            once,
+            kinds,
             pin: StdCell::new(None),
             runs: StdCell::new(0),
             result: RefCell::default(),
@@ -113,7 +130,7 @@ impl Stmt {
                     *self.error.borrow_mut() = self.handle.error();
                 }
                 self.handle.forget_text(&self.sql);
-                if self.once {
+                if self.kinds.once {
                     self.unpin();
                 }
                 Err(failure)
@@ -128,12 +145,22 @@ impl Stmt {
     ) -> Result<VecDeque<Outcome>, Failure> {
         self.pin()?;
         let sql = text.unwrap_or_else(|| self.sql.clone());
-        if self.emulated && self.handle.driver == DriverKind::Mysql {
+        if self.kinds.emulated && self.handle.driver == DriverKind::Mysql {
             return self.handle.run_all(sql).map(VecDeque::from);
         }
         // A statement that runs once needs no place on the server.
-        let cache = self.handle.caches_all || (!self.once && self.runs.get() > 0);
-        let outcome = self.handle.run(sql, params, cache && !self.emulated, self.emulated)?;
+        let is_worth = self.handle.caches_all || (!self.kinds.once && self.runs.get() > 0);
+        let cache = is_worth && !self.kinds.uncached;
+        let sql = match self.kinds.emulated && self.handle.driver == DriverKind::Pgsql {
+            true => with_doubled_question_marks(sql),
+            false => sql,
+        };
+        let outcome = self.handle.run(
+            sql,
+            params,
+            cache && !self.kinds.emulated,
+            self.kinds.emulated,
+        )?;
         Ok([outcome].into())
     }
 
@@ -176,15 +203,50 @@ impl Stmt {
         Some(look(result.rows.as_ref()?.columns().get(at)?))
     }
 
-    /// Moves to the next row. Returns whether there is one.
-    pub(crate) fn fetch(&self) -> bool {
+    /// Moves to the next row, or in another direction: see [`Move`]. Returns whether there is a row.
+    pub(crate) fn fetch(&self, direction: Move, offset: i64) -> bool {
         let mut result = self.result.borrow_mut();
         let count = result.rows.as_ref().map_or(0, Batch::len);
-        if result.next < count {
-            result.next += 1;
+        let [now, all] = [result.next, count].map(|n| i64::try_from(n).unwrap_or(i64::MAX - 1));
+        // Counted from 1; 0 is before the first row, and one more than all is after the last.
+        let wanted = match direction {
+            Move::Next => now + 1,
+            Move::Prior => now - 1,
+            Move::First => 1,
+            Move::Last => all,
+            Move::Absolute if offset < 0 => (all + 1).saturating_add(offset),
+            Move::Absolute => offset,
+            Move::Relative => now.saturating_add(offset),
+        };
+        let wanted = wanted.clamp(0, all + 1);
+        // After the last row, the next one is none again.
+        result.next = usize::try_from(wanted).unwrap_or(0);
+        (1..=all).contains(&wanted)
+    }
+
+    /// Returns whether the text has this placeholder: by name, or by position from 0. A text that cannot be read has all.
+    pub(crate) fn has_param(&self, name: Option<&str>, position: i64) -> bool {
+        let Some(db) = self.handle.db() else {
             return true;
+        };
+        let Ok(scanned) = scan(db.dialect(), &self.sql) else {
+            return true;
+        };
+        match (name, &scanned.placeholders) {
+            (Some(name), Placeholders::Named(names)) => {
+                names.contains(&name.strip_prefix(':').unwrap_or(name))
+            }
+            (Some(_), _) => false,
+            // The server says what it takes.
+            (None, Placeholders::None) => true,
+            (None, some) => usize::try_from(position).is_ok_and(|at| at < some.count()),
         }
-        false
+    }
+
+    /// Notes an error that C has found.
+    pub(crate) fn fail(&self, error: DbError) {
+        let old = self.error.replace(Some(error));
+        drop(old);
     }
 
     /// Returns a value of the current row, which is valid until the next call of this.
@@ -194,7 +256,9 @@ impl Stmt {
             rows, next, buffer, ..
         } = &mut *result;
         match (rows, next.checked_sub(1)) {
-            (Some(rows), Some(row)) => cell::cell(self.handle.driver, rows, row, column, buffer),
+            (Some(rows), Some(row)) if row < rows.len() => {
+                cell::cell(self.handle.driver, rows, row, column, buffer)
+            }
             _ => Cell::null(),
         }
     }
@@ -213,5 +277,77 @@ impl Stmt {
 impl Drop for Stmt {
     fn drop(&mut self) {
         self.unpin();
+    }
+}
+
+/// Writes PostgreSQL's operators with a `?` as cenote reads them. The values are in the text already, so that no `?` is a placeholder.
+fn with_doubled_question_marks(sql: String) -> String {
+    if !sql.contains('?') {
+        return sql;
+    }
+    let mut out = String::with_capacity(sql.len() + 8);
+    let mut rest = sql.as_str();
+    while let Some(next) = rest.chars().next() {
+        let len = match next {
+            '\'' => quoted(rest, '\'', out.ends_with(['E', 'e'])),
+            '"' => quoted(rest, '"', false),
+            '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => comment(rest),
+            '$' => dollar_quoted(rest),
+            _ => next.len_utf8(),
+        };
+        out.push_str(&rest[..len]);
+        if next == '?' {
+            out.push('?');
+        }
+        rest = &rest[len..];
+    }
+    out
+}
+
+/// Returns the length of a text or name in quotes.
+fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if has_escapes => drop(chars.next()),
+            // A doubled one begins the next piece, which is quoted too.
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        match &text.as_bytes()[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth.saturating_sub(1), at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Returns the length of `$tag$ … $tag$`, or of the `$` if it begins no quote.
+fn dollar_quoted(text: &str) -> usize {
+    let is_tag = |c: char| c.is_alphanumeric() || c == '_';
+    let Some(end) = text[1..].find(|c| !is_tag(c)).map(|at| at + 1) else {
+        return 1;
+    };
+    let is_quote =
+        text[end..].starts_with('$') && !text[1..].starts_with(|c: char| c.is_ascii_digit());
+    if !is_quote {
+        return 1;
+    }
+    let tag = &text[..=end];
+    match text[tag.len()..].find(tag) {
+        Some(at) => at + 2 * tag.len(),
+        None => text.len(),
     }
 }

@@ -20,7 +20,8 @@ use cenote_pool::{
 
 use crate::api::{answer, borrow, guarded};
 use crate::engine::{
-    self, Call, Class, Exception, ExceptionClass, Gc, Object, RawCall, Status, Value, ZendObject, Zval,
+    self, Call, Class, Exception, ExceptionClass, Gc, Object, RawCall, Status, Value, ZendObject,
+    Zval,
 };
 use crate::pool::manager::{Key, PhpManager, PhpRuntime, PhpStrategy, Thrown};
 use crate::scheduler::{Interrupt, block_on, scheduler};

@@ -493,7 +493,8 @@ fn script_with_params() -> Error {
 
 #[cold]
 fn script_to_prepare() -> Error {
-    let message = "several statements cannot be prepared as one: run them one by one, or as a script";
+    let message =
+        "several statements cannot be prepared as one: run them one by one, or as a script";
     Error::new(Kind::Parameters, message)
 }
 
