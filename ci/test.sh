@@ -124,7 +124,7 @@ part_capi() {
 
 part_php() {
     need php8.2=php8.2-cli php-config8.2=php8.2-dev php-fpm8.2=php8.2-fpm cgi-fcgi=libfcgi-bin
-    need "php/*/opcache.so=php8.2-opcache"
+    need "php/*/opcache.so=php8.2-opcache" "php/*/pdo_sqlite.so=php8.2-sqlite3"
     export PHP_CONFIG=php-config8.2
     step "format of the extension" cargo fmt --manifest-path php/Cargo.toml --check
     step "clippy of the extension" cargo clippy --manifest-path php/Cargo.toml --release --locked -- -D warnings

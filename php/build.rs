@@ -31,6 +31,7 @@ fn main() {
             "shim/channel.c",
             "shim/pdo.c",
             "shim/pdo_methods.c",
+            "shim/pdo_open.c",
             "shim/pdo_stmt.c",
             "shim/module.c",
         ])

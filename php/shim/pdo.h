@@ -130,6 +130,7 @@ extern struct cen_pdo_symbols {
 #define CEN_DBH(dbh) ((cen_dbh *) (dbh)->driver_data)
 
 bool cen_is_ours(pdo_dbh_t *dbh);
+bool cen_dbh_set_attribute(pdo_dbh_t *dbh, zend_long attr, zval *value);
 /* Ends a callback of PDO: notes the error of the current coroutine; returns whether there is none. */
 bool cen_dbh_ok(pdo_dbh_t *dbh, cen_status status);
 const zend_function_entry *cen_dbh_driver_methods(pdo_dbh_t *dbh, int kind);

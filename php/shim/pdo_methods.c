@@ -373,13 +373,8 @@ static int lob_seek(php_stream *stream, zend_off_t offset, int whence, zend_off_
 	return 0;
 }
 
-static int lob_flush(php_stream *stream)
-{
-	return 0;
-}
-
 static const php_stream_ops lob_ops = {
-	lob_write, lob_read, lob_close, lob_flush, "cenote lob stream", lob_seek, NULL, NULL, NULL,
+	lob_write, lob_read, lob_close, NULL, "cenote lob stream", lob_seek, NULL, NULL, NULL,
 };
 
 /* A large object as a stream. */
@@ -532,8 +527,6 @@ ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_INFO_EX(arginfo_any, 0, 0, 0)
 	ZEND_ARG_VARIADIC_INFO(0, arguments)
 ZEND_END_ARG_INFO()
-ZEND_BEGIN_ARG_INFO_EX(arginfo_nothing, 0, 0, 0)
-ZEND_END_ARG_INFO()
 ZEND_BEGIN_ARG_INFO_EX(arginfo_copy_in, 0, 0, 2)
 	ZEND_ARG_TYPE_INFO(0, tableName, IS_STRING, 0)
 	ZEND_ARG_INFO(0, rows)
@@ -582,21 +575,21 @@ static const zend_function_entry pgsql_methods[] = {
 	METHOD("copyToArray", copyToArray, arginfo_copy_out)
 	METHOD("pgsqlCopyToFile", copyToFile, arginfo_copy_in)
 	METHOD("copyToFile", copyToFile, arginfo_copy_in)
-	METHOD("pgsqlLOBCreate", lobCreate, arginfo_nothing)
-	METHOD("lobCreate", lobCreate, arginfo_nothing)
+	METHOD("pgsqlLOBCreate", lobCreate, arginfo_any)
+	METHOD("lobCreate", lobCreate, arginfo_any)
 	METHOD("pgsqlLOBOpen", lobOpen, arginfo_lob)
 	METHOD("lobOpen", lobOpen, arginfo_lob)
 	METHOD("pgsqlLOBUnlink", lobUnlink, arginfo_lob)
 	METHOD("lobUnlink", lobUnlink, arginfo_lob)
 	METHOD("pgsqlGetNotify", refused, arginfo_any)
 	METHOD("getNotify", refused, arginfo_any)
-	METHOD("pgsqlGetPid", getPid, arginfo_nothing)
-	METHOD("getPid", getPid, arginfo_nothing)
+	METHOD("pgsqlGetPid", getPid, arginfo_any)
+	METHOD("getPid", getPid, arginfo_any)
 	ZEND_FE_END
 };
 
 static const zend_function_entry mysql_methods[] = {
-	METHOD("getWarningCount", getWarningCount, arginfo_nothing)
+	METHOD("getWarningCount", getWarningCount, arginfo_any)
 	ZEND_FE_END
 };
 

@@ -7,6 +7,9 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{NonNull, null_mut};
 
+pub(crate) use crate::arrays::{Array, iterate};
+pub(crate) use crate::gc::Gc;
+
 /// An object of PHP, only ever behind a pointer.
 #[repr(C)]
 pub(crate) struct ZendObject {
@@ -75,6 +78,14 @@ impl Zval {
         }
     }
 
+    /// Returns a value that borrows an object.
+    pub(crate) fn borrowing(object: &Object) -> Zval {
+        let mut raw = Zval::UNDEF;
+        // SAFETY: the object is alive; the value is not released.
+        unsafe { cen_zval_object(&mut raw, object.as_ptr()) };
+        raw
+    }
+
     /// Returns the object that this value is, if it is one.
     pub(crate) fn object(&self) -> Option<NonNull<ZendObject>> {
         match self.type_info.to_le_bytes()[0] {
@@ -141,8 +152,6 @@ pub(crate) enum ExceptionClass {
     Composite,
 }
 
-type Visit = extern "C" fn(*mut c_void, *mut Zval, *mut Zval) -> bool;
-
 #[repr(C)]
 pub(crate) struct Aside([usize; 4]);
 
@@ -155,8 +164,6 @@ unsafe extern "C" {
     fn cen_zval_object(to: *mut Zval, object: *mut ZendObject);
     fn cen_object_addref(object: *mut ZendObject);
     fn cen_object_release(object: *mut ZendObject);
-    fn cen_gc_add(buffer: *mut GcBuffer, value: *const Zval);
-    fn cen_gc_add_call(buffer: *mut GcBuffer, call: *mut RawCall);
 
     fn cen_zval_string(to: *mut Zval, text: *const u8, len: usize);
     fn cen_zval_scalar(
@@ -169,10 +176,6 @@ unsafe extern "C" {
     fn cen_call_with_all(hook: *const RawCall, argv: *const Zval, argc: u32) -> *mut RawCall;
     safe fn cen_switch_block();
     safe fn cen_switch_unblock();
-
-    fn cen_array_init(array: *mut Zval);
-    fn cen_array_set(array: *mut Zval, key: *const Zval, value: *mut Zval);
-    fn cen_iterate(iterable: *mut Zval, visit: Visit, arg: *mut c_void);
 
     fn cen_call_with(hook: *const RawCall, argument: *const Zval) -> *mut RawCall;
     fn cen_call_method(
@@ -568,74 +571,4 @@ impl Drop for Call {
         // SAFETY: the call is owned, and not used again.
         unsafe { cen_call_free(self.0.as_ptr()) };
     }
-}
-
-/// Reports what an object holds to PHP's garbage collector.
-pub(crate) struct Gc(*mut GcBuffer);
-
-impl Gc {
-    /// # Safety
-    ///
-    /// The buffer is that of the current call of `get_gc`.
-    pub(crate) unsafe fn new(buffer: *mut GcBuffer) -> Self {
-        Gc(buffer)
-    }
-
-    pub(crate) fn value(&self, value: &Value) {
-        // SAFETY: the buffer is valid, and copies the value without a reference.
-        unsafe { cen_gc_add(self.0, &value.0) };
-    }
-
-    pub(crate) fn object(&self, object: &Object) {
-        let mut raw = Zval::UNDEF;
-        // SAFETY: the value borrows the object, which is alive.
-        unsafe { cen_zval_object(&mut raw, object.as_ptr()) };
-        // SAFETY: as in `value`.
-        unsafe { cen_gc_add(self.0, &raw) };
-    }
-
-    pub(crate) fn call(&self, call: &Call) {
-        // SAFETY: the buffer is valid, and the call is alive.
-        unsafe { cen_gc_add_call(self.0, call.0.as_ptr()) };
-    }
-}
-
-/// A PHP array under construction.
-pub(crate) struct Array(Zval);
-
-impl Array {
-    pub(crate) fn new() -> Self {
-        let mut raw = Zval::UNDEF;
-        // SAFETY: the place is empty.
-        unsafe { cen_array_init(&mut raw) };
-        Array(raw)
-    }
-
-    /// Sets the element with this key; `None` appends.
-    pub(crate) fn set(&mut self, key: Option<&Value>, value: Value) {
-        let mut raw = ManuallyDrop::new(value).0;
-        let key = key.map_or(&Zval::UNDEF, Value::raw);
-        // SAFETY: the array takes the value over, and copies the key.
-        unsafe { cen_array_set(&mut self.0, key, &mut raw) };
-    }
-
-    pub(crate) fn into_value(self) -> Value {
-        Value(self.0)
-    }
-}
-
-/// Calls `visit` for each element of an array or a `Traversable`, until it returns `false` or PHP code
-/// throws.
-pub(crate) fn iterate<F: FnMut(&Zval, &Zval) -> bool>(iterable: &mut Zval, mut visit: F) {
-    extern "C" fn each<F: FnMut(&Zval, &Zval) -> bool>(
-        arg: *mut c_void,
-        key: *mut Zval,
-        value: *mut Zval,
-    ) -> bool {
-        // SAFETY: `arg` is the closure, and the engine passes valid values.
-        let (visit, key, value) = unsafe { (&mut *arg.cast::<F>(), &*key, &*value) };
-        visit(key, value)
-    }
-    // SAFETY: the closure outlives the call.
-    unsafe { cen_iterate(iterable, each::<F>, (&raw mut visit).cast()) };
 }

@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod arrays;
 mod awaiting;
 mod callback;
 mod channel;
@@ -15,6 +16,7 @@ mod completion;
 mod coroutine;
 mod engine;
 mod fiber;
+mod gc;
 mod pdo;
 mod pool;
 mod reactor;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cenote::driver::{Batch, Value};
 use cenote::{Date, DateTime, Time};
 
-use crate::pdo::handle::DriverKind;
+use crate::pdo::settings::DriverKind;
 
 /// What C makes a PHP value of; see `cen_cell`.
 #[repr(C)]

@@ -2,7 +2,7 @@
 
 use cenote::{Error, Kind};
 
-use crate::pdo::handle::DriverKind;
+use crate::pdo::settings::DriverKind;
 
 /// The state of a handle without an error.
 pub(crate) const NO_ERROR: &[u8; 5] = b"00000";

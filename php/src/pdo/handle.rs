@@ -7,25 +7,16 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use cenote::sql::{Statements, scan};
-use cenote::sqlite::{LateFunctions, Sqlite};
-use cenote::{Builder, CallOptions, Db, Outcome, Params, Pinned, PooledConnection};
+use cenote::sqlite::LateFunctions;
+use cenote::{CallOptions, Db, Outcome, Params, Pinned};
 
 use crate::pdo::error::{DbError, NO_ERROR};
 use crate::pdo::functions::Callables;
 use crate::pdo::owner::{Owned, Owner};
+use crate::pdo::settings::{DriverKind, Settings, builder};
 use crate::reactor::{existing_reactor, forks, reactor};
 use crate::scheduler::{Interrupt, block_on_external, existing_scheduler, scheduler};
 use crate::timer::{Sleep, now};
-
-/// The kinds of databases; see `cen_driver`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(dead_code, reason = "C makes the values")]
-pub(crate) enum DriverKind {
-    Sqlite,
-    Pgsql,
-    Mysql,
-}
 
 /// Why a call has no result.
 pub(crate) enum Failure {
@@ -39,26 +30,6 @@ impl From<Interrupt> for Failure {
         Failure::Interrupt(interrupt)
     }
 }
-
-/// How a handle is opened.
-pub(crate) struct Settings {
-    pub(crate) driver: DriverKind,
-    pub(crate) dsn: String,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) pooled: bool,
-    pub(crate) min: usize,
-    pub(crate) max: usize,
-    pub(crate) healthcheck: Duration,
-    /// 0 if the program has not asked for a cache.
-    pub(crate) statement_cache: usize,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) options: Vec<(String, String)>,
-    pub(crate) init_command: Option<String>,
-}
-
-/// How many statements a connection keeps if the program does not say it: those that run a second time.
-const KEPT_STATEMENTS: usize = 64;
 
 /// How many texts of SQLite are remembered as correct.
 const KNOWN_TEXTS: usize = 512;
@@ -102,53 +73,6 @@ pub(crate) struct Handle {
     pub(crate) is_frozen: Cell<bool>,
     known: RefCell<HashSet<String>>,
     forks: u32,
-}
-
-fn builder(settings: &Settings, late: Option<&LateFunctions>) -> Builder {
-    let mut builder = match late {
-        Some(late) => Db::builder_with(Sqlite::new().late_functions(late), &settings.dsn),
-        None => Db::builder(&settings.dsn),
-    };
-    if let Some(user) = &settings.user {
-        builder = builder.user(user.clone());
-    }
-    if let Some(password) = &settings.password {
-        builder = builder.password(password.clone());
-    }
-    builder = match settings.pooled {
-        true => {
-            let max = settings.max.max(settings.min).max(1);
-            let interval = (!settings.healthcheck.is_zero()).then_some(settings.healthcheck);
-            builder
-                .min(settings.min)
-                .max(max)
-                .max_creating(max)
-                .healthcheck_interval(interval)
-        }
-        false => builder.unpooled(),
-    };
-    builder = builder.statement_cache(match settings.statement_cache {
-        0 => KEPT_STATEMENTS,
-        asked => asked,
-    });
-    for (name, value) in &settings.options {
-        builder = builder.option(name.clone(), value.clone());
-    }
-    if let Some(timeout) = settings
-        .timeout
-        .filter(|_| settings.driver != DriverKind::Sqlite)
-    {
-        builder = builder.connect_timeout(timeout);
-    }
-    if let Some(command) = settings.init_command.clone() {
-        builder = builder.on_connect(cenote_pool::with(
-            command,
-            async |command: &String, connection: &mut PooledConnection| {
-                connection.exec(command).await
-            },
-        ));
-    }
-    builder
 }
 
 impl Handle {

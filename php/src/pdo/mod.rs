@@ -7,14 +7,19 @@
 //! | `owner` | who owns connections: a coroutine, or a handle without a pool |
 //! | `functions` | SQL functions of SQLite that are PHP code |
 //! | `cell`, `error` | values and errors as PDO reports them |
-//! | `calls` | what C calls |
+//! | `settings` | the options of the constructor |
+//! | `question_marks` | operators of PostgreSQL in texts with values |
+//! | `calls`, `driver_calls` | what C calls |
 
 mod calls;
 mod cell;
+mod driver_calls;
 mod error;
 mod functions;
 mod handle;
 mod owner;
+mod question_marks;
+mod settings;
 mod stmt;
 
 pub(crate) use handle::close_all;

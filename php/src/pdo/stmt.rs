@@ -10,7 +10,9 @@ use cenote::{Outcome, Params};
 
 use crate::pdo::cell::{self, Cell};
 use crate::pdo::error::DbError;
-use crate::pdo::handle::{DriverKind, Failure, Handle};
+use crate::pdo::handle::{Failure, Handle};
+use crate::pdo::question_marks::with_doubled_question_marks;
+use crate::pdo::settings::DriverKind;
 
 /// Where a fetch goes; see `pdo_fetch_orientation`.
 #[repr(C)]
@@ -144,6 +146,13 @@ impl Stmt {
         params: Params<'static>,
     ) -> Result<VecDeque<Outcome>, Failure> {
         self.pin()?;
+        if self.handle.driver == DriverKind::Pgsql
+            && matches!(&params, Params::Positional(some) if !some.is_empty())
+            && self.has_no_params()
+        {
+            // The server reports a wrong text first, and then that it takes no parameters.
+            self.handle.check_text(&self.sql)?;
+        }
         let sql = text.unwrap_or_else(|| self.sql.clone());
         if self.kinds.emulated && self.handle.driver == DriverKind::Mysql {
             return self.handle.run_all(sql).map(VecDeque::from);
@@ -243,6 +252,14 @@ impl Stmt {
         }
     }
 
+    fn has_no_params(&self) -> bool {
+        let Some(db) = self.handle.db() else {
+            return false;
+        };
+        let scanned = scan(db.dialect(), &self.sql);
+        scanned.is_ok_and(|scanned| scanned.placeholders == Placeholders::None)
+    }
+
     /// Notes an error that C has found.
     pub(crate) fn fail(&self, error: DbError) {
         let old = self.error.replace(Some(error));
@@ -277,77 +294,5 @@ impl Stmt {
 impl Drop for Stmt {
     fn drop(&mut self) {
         self.unpin();
-    }
-}
-
-/// Writes PostgreSQL's operators with a `?` as cenote reads them. The values are in the text already, so that no `?` is a placeholder.
-fn with_doubled_question_marks(sql: String) -> String {
-    if !sql.contains('?') {
-        return sql;
-    }
-    let mut out = String::with_capacity(sql.len() + 8);
-    let mut rest = sql.as_str();
-    while let Some(next) = rest.chars().next() {
-        let len = match next {
-            '\'' => quoted(rest, '\'', out.ends_with(['E', 'e'])),
-            '"' => quoted(rest, '"', false),
-            '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => comment(rest),
-            '$' => dollar_quoted(rest),
-            _ => next.len_utf8(),
-        };
-        out.push_str(&rest[..len]);
-        if next == '?' {
-            out.push('?');
-        }
-        rest = &rest[len..];
-    }
-    out
-}
-
-/// Returns the length of a text or name in quotes.
-fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
-    let mut chars = text.char_indices().skip(1);
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '\\' if has_escapes => drop(chars.next()),
-            // A doubled one begins the next piece, which is quoted too.
-            c if c == quote => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-fn comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
-    while at < text.len() {
-        match &text.as_bytes()[at..] {
-            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
-            [b'*', b'/', ..] => (depth, at) = (depth.saturating_sub(1), at + 2),
-            _ => at += 1,
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    at
-}
-
-/// Returns the length of `$tag$ … $tag$`, or of the `$` if it begins no quote.
-fn dollar_quoted(text: &str) -> usize {
-    let is_tag = |c: char| c.is_alphanumeric() || c == '_';
-    let Some(end) = text[1..].find(|c| !is_tag(c)).map(|at| at + 1) else {
-        return 1;
-    };
-    let is_quote =
-        text[end..].starts_with('$') && !text[1..].starts_with(|c: char| c.is_ascii_digit());
-    if !is_quote {
-        return 1;
-    }
-    let tag = &text[..=end];
-    match text[tag.len()..].find(tag) {
-        Some(at) => at + 2 * tag.len(),
-        None => text.len(),
     }
 }
