@@ -61,6 +61,10 @@ impl Zval {
     };
 
     /// Returns a whole number.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "PHP is a 64-bit program here"
+    )]
     pub(crate) fn int(number: i64) -> Zval {
         Zval {
             value: number.cast_unsigned() as usize,
@@ -70,6 +74,10 @@ impl Zval {
     }
 
     /// Returns a floating-point number.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "PHP is a 64-bit program here"
+    )]
     pub(crate) fn double(number: f64) -> Zval {
         Zval {
             value: number.to_bits() as usize,

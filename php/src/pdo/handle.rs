@@ -222,7 +222,7 @@ impl Handle {
                 if matches!(answered, Ok(Ok(()))) || db.status().total < before {
                     break;
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                Sleep::new(now() + Duration::from_millis(1), true).await;
             }
         }));
         me.protected.set(me.protected.get().saturating_sub(1));
