@@ -74,5 +74,6 @@ switch ($what) {
         $result = $best;
         break;
 }
+$statement = null;
 $pdo->exec('DROP TABLE php_bench');
 printf("%.2f\n", $result);

@@ -44,7 +44,7 @@ each_database(function (PDO $pdo, string $table, string $driver, string $dsn) {
     $error = null;
     try { $pdo->exec('DELETE FROM nix'); } catch (PDOException $error) {}
     check("D-core-029a $driver", [$error?->getCode(), $error?->errorInfo[1]], [$missing, $native]);
-    check("D-core-029c $driver", $pdo->getPool()->activeCount(), 0);
+    check("D-core-029c $driver", wait_until(fn() => $pdo->getPool()->activeCount() === 0));
     check("parameters $driver", outcome(fn() => $pdo->prepare("SELECT * FROM $table WHERE id = ?")->execute([1, 2])), PDOException::class);
     check("a script is not prepared $driver", outcome(fn() => $pdo->prepare("DELETE FROM $table; DELETE FROM $table",
         [PDO::ATTR_EMULATE_PREPARES => false])->execute()), PDOException::class);
