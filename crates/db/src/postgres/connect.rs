@@ -25,9 +25,13 @@ pub(super) struct PostgresTemplate {
 
 impl PostgresTemplate {
     pub(super) fn new(config: Config) -> Self {
+        let types = Types {
+            keep_text: config.text_values,
+            ..Types::default()
+        };
         PostgresTemplate {
             config,
-            types: Arc::new(Types::default()),
+            types: Arc::new(types),
         }
     }
 }
@@ -81,6 +85,8 @@ impl Template for PostgresTemplate {
 /// The types that are not built in and were looked up so far, for all connections of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Types {
+    /// The option `text_values`.
+    pub(super) keep_text: bool,
     known: Mutex<HashMap<Oid, Arc<KnownType>>>,
 }
 

@@ -162,3 +162,17 @@ async fn deferrable_is_refused_before_anything_begins() -> Result<()> {
         .await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn prepared_call_prepares_without_parameters_and_refuses_scripts() -> Result<()> {
+    let db = one_connection().await;
+    let before = prepared(&db).await;
+    let call = db.with(CallOptions::new().prepared());
+    call.query("SELECT 1", ()).await?;
+    assert_eq!(prepared(&db).await, before + 1);
+    db.query("SELECT 2", ()).await?;
+    assert_eq!(prepared(&db).await, before + 1);
+    let error = call.exec("SELECT 1; SELECT 2", ()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Parameters);
+    Ok(())
+}
