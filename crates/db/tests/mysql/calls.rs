@@ -164,7 +164,7 @@ async fn deferrable_is_refused_before_anything_begins() -> Result<()> {
 }
 
 #[tokio::test]
-async fn prepared_call_without_parameters_prepares_and_takes_no_script() -> Result<()> {
+async fn prepared_call_is_prepared_and_takes_no_script() -> Result<()> {
     let db = one_connection().await;
     let before = prepared(&db).await;
     let call = db.with(CallOptions::new().prepared());
