@@ -44,7 +44,7 @@ readonly parts=(
     "size    cenote size on databases whose right pool size is known"
     "adapters managers of other pools and SeaORM, with their examples, against real servers"
     "capi    the C API: installed, compiled and run as C programs, under valgrind"
-    "php     the PHP extension: its tests, stub, example and install script, php-fpm"
+    "php     the PHP extension: its tests with PostgreSQL and MariaDB, stub, examples and install script, php-fpm"
 )
 
 part_core() {
@@ -135,7 +135,8 @@ part_capi() {
 
 part_php() {
     need php8.2=php8.2-cli php-config8.2=php8.2-dev php-fpm8.2=php8.2-fpm cgi-fcgi=libfcgi-bin
-    need "php/*/opcache.so=php8.2-opcache"
+    need_servers
+    need "php/*/opcache.so=php8.2-opcache" "php/*/pdo_sqlite.so=php8.2-sqlite3"
     export PHP_CONFIG=php-config8.2
     step "format of the extension" cargo fmt --manifest-path php/Cargo.toml --check
     step "clippy of the extension" cargo clippy --manifest-path php/Cargo.toml --release --locked -- -D warnings

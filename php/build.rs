@@ -29,6 +29,10 @@ fn main() {
             "shim/classes.c",
             "shim/pool.c",
             "shim/channel.c",
+            "shim/pdo.c",
+            "shim/pdo_methods.c",
+            "shim/pdo_open.c",
+            "shim/pdo_stmt.c",
             "shim/module.c",
         ])
         .define("ZEND_ENABLE_STATIC_TSRMLS_CACHE", "1")

@@ -1,10 +1,18 @@
 #!/usr/bin/env bash
 #
-# Every check of the extension that needs nothing from outside: its tests, the stub, the example, loading,
-# php-fpm and the built-in server.
+# Every check of the extension that needs no foreign files: its tests, the stub, the examples, loading, php-fpm and the built-in
+# server. It starts PostgreSQL and MariaDB by the scripts of ci/.
 #
 #     php/test.sh
 set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# The tests of PDO need servers.
+if [[ -z "${CENOTE_TEST_POSTGRES:-}" ]]; then
+    exec "$here/../ci/postgres.sh" run -- "${BASH_SOURCE[0]}" "$@"
+fi
+if [[ -z "${CENOTE_TEST_MARIADB:-}" ]]; then
+    exec "$here/../ci/mariadb.sh" run -- "${BASH_SOURCE[0]}" "$@"
+fi
 source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 build_extension
 scratch="$(mktemp -d)"
@@ -35,6 +43,27 @@ echo "-- example"
 php_with "$php_folder/examples/shop.php" >"$scratch/out"
 grep -q "20 answers over 4 connections" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
 grep -q "faster than one after the other" "$scratch/out" || { cat "$scratch/out"; fail "the example"; }
+
+echo "-- PDO examples, on three databases"
+pdo=()
+[[ "$built_in" == *" PDO "* ]] || pdo=(-d extension=pdo)
+for dsn in "sqlite:$scratch/example.db" "$CENOTE_TEST_POSTGRES" "$CENOTE_TEST_MARIADB"; do
+    php_with "${pdo[@]}" "$php_folder/examples/pdo.php" "$dsn" >"$scratch/out" || { cat "$scratch/out"; fail "examples/pdo.php on ${dsn%%:*}"; }
+    php_with "${pdo[@]}" "$php_folder/examples/bank.php" "$dsn" "${BANK_TRANSFERS:-2000}" >"$scratch/out" || { cat "$scratch/out"; fail "the bank on ${dsn%%:*}"; }
+    head -1 "$scratch/out"
+done
+if [[ -f "$("$PHP_CONFIG" --extension-dir)/pdo_sqlite.so" ]]; then
+    echo "-- beside PHP's own driver"
+    php_with "${pdo[@]}" -d extension=pdo_sqlite "$php_folder/examples/pdo.php" >"$scratch/out" || { cat "$scratch/out"; fail "beside pdo_sqlite"; }
+    for all in 0 1; do
+        php_with "${pdo[@]}" -d extension=pdo_sqlite -d "cenote.pdo_unpooled=$all" -r '
+            $pdo = new PDO("sqlite::memory:");
+            echo $pdo->getAttribute(PDO::ATTR_DRIVER_NAME), " ", $pdo->getPool() === null ? "unpooled" : "pooled", " ";
+            try { $pdo->prepare("SELECT 1", [PDO::ATTR_CURSOR => PDO::CURSOR_SCROLL]); echo "stock"; }
+            catch (PDOException $e) { echo str_contains($e->getMessage(), "do not exist here") ? "cenote" : "stock"; }' >"$scratch/out"
+        [[ "$(cat "$scratch/out")" == "sqlite unpooled $([[ $all == 1 ]] && echo cenote || echo stock)" ]] || { cat "$scratch/out"; fail "cenote.pdo_unpooled=$all"; }
+    done
+fi
 
 echo "-- random operations"
 for seed in $(seq "${FUZZ_SEEDS:-60}"); do

@@ -13,10 +13,12 @@ php_version="$("$PHP_CONFIG" --version)"
 PHP="${PHP:-$(command -v "php${php_version%.*}" || "$PHP_CONFIG" --php-binary)}"
 export PHP
 target="${CARGO_TARGET_DIR:-$php_folder/target}"
-extension="$target/release/libcenote.so"
+# `fast` builds in a fraction of the time; its speed says nothing.
+profile="${CENOTE_PROFILE:-release}"
+extension="$target/$profile/libcenote.so"
 
 build_extension() {
-    cargo build --quiet --release --locked --manifest-path "$php_folder/Cargo.toml"
+    cargo build --quiet --profile "$profile" --locked --manifest-path "$php_folder/Cargo.toml"
 }
 
 # Runs tests with the runner that PHP ships: run_phpt [OPTION ...] FILE-OR-FOLDER ...
@@ -25,8 +27,11 @@ run_phpt() {
     # Where Debian has it, or where PHP's own `make install` puts it.
     runner="$("$PHP_CONFIG" --extension-dir)/build/run-tests.php"
     [[ -f "$runner" ]] || runner="$("$PHP_CONFIG" --prefix)/lib/php/build/run-tests.php"
+    local own=(-d "extension=$extension")
+    # For a comparison with PHP as it is.
+    [[ -z "${WITHOUT_CENOTE:-}" ]] || own=()
     TEST_PHP_EXECUTABLE="$PHP" NO_INTERACTION=1 "$PHP" "$runner" -q -n \
-        -d "extension=$extension" "${phpt_options[@]}" "$@"
+        "${own[@]}" "${phpt_options[@]}" "$@"
 }
 # What `-n` leaves out, if PHP has it as a module and not inside.
 phpt_options=()

@@ -21,7 +21,54 @@ $park = function () use ($pool) {
     }
     delay(1);
 };
+// Handles on all three databases, with transactions and queries under way in coroutines.
+$pdo = function () {
+    $all = [];
+    foreach (['sqlite:/tmp/cenote-fpm-page.db', getenv('CENOTE_TEST_POSTGRES') . ';application_name=php-fpm page', getenv('CENOTE_TEST_MARIADB')] as $dsn) {
+        $dsn = str_replace('name=php-fpm page', "name='php-fpm page'", $dsn);
+        $all[] = $handle = new PDO($dsn, null, null, [PDO::ATTR_POOL_ENABLED => true, PDO::ATTR_POOL_MAX => 3]);
+        $handle->exec('CREATE TABLE IF NOT EXISTS php_fpm (n int)');
+    }
+    return $all;
+};
+$leave = function (array $handles) {
+    foreach ($handles as $handle) {
+        spawn(function () use ($handle) { $handle->beginTransaction(); $handle->exec('INSERT INTO php_fpm VALUES (1)'); delay(60_000); });
+        $slow = ['sqlite' => 'SELECT 1', 'pgsql' => 'SELECT pg_sleep(4)', 'mysql' => 'SELECT sleep(4)'];
+        spawn(function () use ($handle, $slow) { $handle->query($slow[$handle->getAttribute(PDO::ATTR_DRIVER_NAME)]); delay(60_000); });
+    }
+    delay(3);
+};
 switch ($_GET['do'] ?? '') {
+    case 'pdo':
+        $sum = 0;
+        foreach ($pdo() as $handle) {
+            $tasks = array_map(fn($n) => spawn(fn() => (int) $handle->query("SELECT $n")->fetchColumn()), range(1, 6));
+            $sum += array_sum(await_all_or_fail($tasks)) + (int) $handle->query('SELECT count(*) FROM php_fpm')->fetchColumn();
+        }
+        echo $sum === 63 ? "ok\n" : "WRONG $sum: LEAKED\n";
+        break;
+    case 'pdo-fatal':
+        $leave($pdo());
+        await(spawn(fn() => trigger_error('fatal', E_USER_ERROR)));
+        break;
+    case 'pdo-exit':
+        $leave($pdo());
+        await(spawn(function () { echo "bye\n"; exit(1); }));
+        break;
+    case 'pdo-left':
+        // The script itself forgets to commit.
+        foreach ($GLOBALS['kept'] = $pdo() as $handle) { $handle->beginTransaction(); $handle->exec('INSERT INTO php_fpm VALUES (1)'); }
+        echo "ok\n";
+        break;
+    case 'pdo-kill':
+        $leave($pdo());
+        posix_kill(getmypid(), SIGKILL);
+        break;
+    case 'pdo-hang':
+        $leave($pdo());
+        delay(60_000);
+        break;
     case 'work':
         $tasks = [];
         for ($i = 0; $i < 20; $i++) {

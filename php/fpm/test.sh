@@ -6,6 +6,9 @@
 #
 #     php/fpm/test.sh [REQUESTS]        2000 unless told otherwise
 #
+# With CENOTE_TEST_POSTGRES and CENOTE_TEST_MARIADB (see ci/), requests also leave PDO handles in the middle of transactions; at the
+# end the servers must have no open transaction and no connection of theirs.
+#
 # Needs php-fpm (Debian: php8.2-fpm) and cgi-fcgi (Debian: libfcgi-bin).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../tools.sh"
@@ -37,14 +40,18 @@ request_terminate_timeout = 5s
 php_admin_value[error_log] = $scratch/php.log
 php_admin_value[memory_limit] = 32M
 php_admin_flag[display_errors] = on
+env[CENOTE_TEST_POSTGRES] = "${CENOTE_TEST_POSTGRES:-}"
+env[CENOTE_TEST_MARIADB] = "${CENOTE_TEST_MARIADB:-}"
 CONF
+pdo=()
+[[ "$built_in" == *" PDO "* ]] || pdo=(-d extension=pdo)
 opcache=()
 if [[ -f "$("$PHP_CONFIG" --extension-dir)/opcache.so" ]]; then
     opcache=(-d zend_extension=opcache -d opcache.enable=1)
 fi
 as_root=()
 ((EUID)) || as_root=(-R)
-"$fpm" -n "${as_root[@]}" -F -y "$scratch/fpm.conf" "${opcache[@]}" "${phpt_options[@]}" -d "extension=$extension" &
+"$fpm" -n "${as_root[@]}" -F -y "$scratch/fpm.conf" "${opcache[@]}" "${phpt_options[@]}" "${pdo[@]}" -d "extension=$extension" &
 master=$!
 for _ in $(seq 200); do
     [[ -S "$scratch/socket" ]] && break
@@ -71,6 +78,22 @@ expect() {
 # What may happen in a request, and what its body says then. Slow ones come rarely.
 often=(work=ok fatal=fatal fatal-hook=fatal fatal-main=fatal exit=bye uncaught=uncaught left=left memory=exhausted work=ok)
 rarely=(time="Maximum execution time" kill= hang=)
+if [[ -n "${CENOTE_TEST_POSTGRES:-}" ]]; then
+    often+=(pdo=ok pdo-fatal=fatal pdo-exit=bye pdo-left=ok pdo=ok)
+    rarely+=(pdo-kill= pdo-hang=)
+fi
+
+# Prints how many connections of the page the servers have, and how many are in a transaction.
+foreign_connections() {
+    "$PHP" -n "${pdo[@]}" -d "extension=$extension" -r '
+        $pg = new PDO(getenv("CENOTE_TEST_POSTGRES") . ";application_name=watcher");
+        $my = new PDO(getenv("CENOTE_TEST_MARIADB"));
+        $all = $pg->query("SELECT count(*) FROM pg_stat_activity WHERE application_name = \x27php-fpm page\x27")->fetchColumn();
+        $open = $pg->query("SELECT count(*) FROM pg_stat_activity WHERE application_name = \x27php-fpm page\x27 AND state LIKE \x27idle in%\x27")->fetchColumn();
+        $all += $my->query("SELECT count(*) - 1 FROM information_schema.processlist WHERE user = \x27cenote\x27 AND id <> connection_id()")->fetchColumn() + 1;
+        $open += $my->query("SELECT count(*) FROM information_schema.innodb_trx")->fetchColumn();
+        echo "$all $open\n";'
+}
 
 one() {
     local case="${often[$1 % ${#often[@]}]}"
@@ -95,3 +118,14 @@ done
 read -r pid_last _ < <(get memory-use)
 [[ "$pid_last" != "$pid_after" ]] || fail "the killed worker still runs"
 echo "time limits, killed and hanging workers: the next requests are clean"
+
+if [[ -n "${CENOTE_TEST_POSTGRES:-}" ]]; then
+    for _ in $(seq 100); do
+        read -r all open < <(foreign_connections)
+        ((all + open)) || break
+        sleep 0.1
+    done
+    ((all == 0)) || fail "$all connections of ended requests are still open"
+    ((open == 0)) || fail "$open transactions of ended requests are still open"
+    echo "no connection of an ended request is left, and no transaction"
+fi

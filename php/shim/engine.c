@@ -66,6 +66,42 @@ void cen_gc_add_call(zend_get_gc_buffer *buffer, cen_call *call)
 	}
 }
 
+void cen_zval_string(zval *to, const char *text, size_t len)
+{
+	ZVAL_STRINGL(to, text, len);
+}
+
+/* What a value is for a database: null, int, double or string. Converts it in place. */
+int cen_zval_scalar(zval *value, zend_long *number, double *floating, size_t *len)
+{
+	switch (Z_TYPE_P(value)) {
+		case IS_UNDEF:
+		case IS_NULL:
+			return 0;
+		case IS_TRUE:
+		case IS_FALSE:
+			*number = Z_TYPE_P(value) == IS_TRUE;
+			return 1;
+		case IS_LONG:
+			*number = Z_LVAL_P(value);
+			return 1;
+		case IS_DOUBLE:
+			*floating = Z_DVAL_P(value);
+			return 2;
+		default:
+			if (!try_convert_to_string(value)) {
+				return 0;
+			}
+			*len = Z_STRLEN_P(value);
+			return 3;
+	}
+}
+
+const char *cen_zval_text(const zval *value)
+{
+	return Z_STRVAL_P(value);
+}
+
 /* ---- arrays and iterables --------------------------------------------------- */
 
 void cen_array_init(zval *array)
@@ -173,6 +209,24 @@ cen_call *cen_call_with(const cen_call *hook, zval *argument)
 	fci.param_count = argument ? 1 : 0;
 	fci.named_params = NULL;
 	return cen_call_store(&fci, &hook->fcc);
+}
+
+/* The same callable with these arguments, which are copied. */
+cen_call *cen_call_with_all(const cen_call *hook, zval *argv, uint32_t argc)
+{
+	zend_fcall_info fci = hook->fci;
+	cen_call *call;
+	uint32_t i;
+	fci.params = argv;
+	fci.param_count = argc;
+	fci.named_params = NULL;
+	call = cen_call_store(&fci, &hook->fcc);
+	for (i = 0; hook->fcc.function_handler && i < argc; i++) {
+		if (ARG_SHOULD_BE_SENT_BY_REF(hook->fcc.function_handler, i + 1)) {
+			ZVAL_MAKE_REF(&call->fci.params[i]);
+		}
+	}
+	return call;
 }
 
 /* A call of a method, with up to two arguments. */
@@ -556,6 +610,16 @@ void cen_fiber_free(cen_fiber *fiber, bool idle)
 bool cen_switch_blocked(void)
 {
 	return zend_fiber_switch_blocked();
+}
+
+void cen_switch_block(void)
+{
+	zend_fiber_switch_block();
+}
+
+void cen_switch_unblock(void)
+{
+	zend_fiber_switch_unblock();
 }
 
 /* Whether a signal handler of PHP code, or the time limit, waits for the VM. */

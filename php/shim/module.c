@@ -2,6 +2,7 @@
 
 #include "shim.h"
 #include "ext/standard/info.h"
+#include "php_ini.h"
 #include <sys/time.h>
 
 /* Whether the classes and functions are registered; see MINIT. */
@@ -379,10 +380,18 @@ static zif_handler replace(const char *name, zif_handler handler)
 	return original;
 }
 
+/* ---- settings ---------------------------------------------------------------------------- */
+
+/* Handles without a pool are opened by cenote too, where PHP's own drivers are loaded. */
+PHP_INI_BEGIN()
+	PHP_INI_ENTRY("cenote.pdo_unpooled", "0", PHP_INI_SYSTEM, NULL)
+PHP_INI_END()
+
 /* ---- the life of the module ------------------------------------------------------------- */
 
 static PHP_MINIT_FUNCTION(cenote)
 {
+	REGISTER_INI_ENTRIES();
 	/* TrueAsync, or a PHP that has these classes itself. */
 	if (zend_hash_str_exists(CG(class_table), ZEND_STRL("async\\pool"))
 			|| zend_hash_str_exists(CG(function_table), ZEND_STRL("async\\spawn"))) {
@@ -400,6 +409,7 @@ static PHP_MINIT_FUNCTION(cenote)
 	original_nanosleep = replace("time_nanosleep", ZEND_FN(cenote_time_nanosleep));
 	original_sleep_until = replace("time_sleep_until", ZEND_FN(cenote_time_sleep_until));
 	original_fork = replace("pcntl_fork", ZEND_FN(cenote_fork));
+	cen_pdo_init(INI_BOOL("cenote.pdo_unpooled"));
 	active = true;
 	return SUCCESS;
 }
@@ -407,8 +417,10 @@ static PHP_MINIT_FUNCTION(cenote)
 static PHP_MSHUTDOWN_FUNCTION(cenote)
 {
 	if (active) {
+		cen_pdo_shutdown();
 		zend_unregister_functions(functions, -1, NULL);
 	}
+	UNREGISTER_INI_ENTRIES();
 	return SUCCESS;
 }
 
@@ -434,12 +446,17 @@ static PHP_MINFO_FUNCTION(cenote)
 	php_info_print_table_row(2, "cenote", active ? "enabled" : "disabled: this PHP has Async\\Pool already");
 	php_info_print_table_row(2, "Version", CENOTE_VERSION);
 	php_info_print_table_end();
+	DISPLAY_INI_ENTRIES();
 }
 
 /* Loaded before this module, whatever the order in the configuration. */
 static const zend_module_dep dependencies[] = {
 	ZEND_MOD_OPTIONAL("pcntl")
 	ZEND_MOD_OPTIONAL("standard")
+	ZEND_MOD_OPTIONAL("pdo")
+	ZEND_MOD_OPTIONAL("pdo_sqlite")
+	ZEND_MOD_OPTIONAL("pdo_pgsql")
+	ZEND_MOD_OPTIONAL("pdo_mysql")
 	ZEND_MOD_END
 };
 

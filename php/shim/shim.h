@@ -38,6 +38,8 @@ typedef enum {
 	CEN_THREW = 1,
 	/* A fatal error ended another stack; this one has to follow with zend_bailout(). */
 	CEN_BAILOUT = 2,
+	/* The database reports an error; see cenote_db_error(). */
+	CEN_FAILED = 3,
 } cen_status;
 
 typedef enum {
@@ -115,6 +117,8 @@ void cen_register_classes(void);
 zend_class_entry *cen_register_breaker(void);
 void cen_pool_destruct(zend_object *object);
 void cen_fibers_init(void);
+void cen_pdo_init(bool all);
+void cen_pdo_shutdown(void);
 void cen_object_set_data(zend_object *object, void *data);
 
 /* ---- Rust, called by C ---------------------------------------------------- */

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::completion::Completion;
 use crate::engine::{Call, Class, Exception, ExceptionClass, Object, ZendObject};
 use crate::fiber::{Context, Fiber};
+use crate::pdo::Owner;
 use crate::wake::WakeState;
 
 /// What runs in a coroutine.
@@ -60,6 +61,8 @@ pub(crate) struct Coroutine {
     pub(crate) file: String,
     pub(crate) line: u32,
     kept: RefCell<Vec<KeptRaw>>,
+    /// Its connections of PDO handles.
+    owner: RefCell<Option<Rc<Owner>>>,
 }
 
 impl Coroutine {
@@ -88,6 +91,7 @@ impl Coroutine {
             file,
             line,
             kept: RefCell::new(Vec::new()),
+            owner: RefCell::new(None),
         })
     }
 
@@ -101,6 +105,23 @@ impl Coroutine {
                 self.object.set(object.as_ptr());
                 object
             }
+        }
+    }
+
+    /// Returns what owns its connections.
+    pub(crate) fn owner(&self) -> Rc<Owner> {
+        Rc::clone(self.owner.borrow_mut().get_or_insert_with(Owner::new))
+    }
+
+    pub(crate) fn existing_owner(&self) -> Option<Rc<Owner>> {
+        self.owner.borrow().clone()
+    }
+
+    /// Rolls back what it has left open, and gives its connections back.
+    pub(crate) fn end_owner(&self) {
+        let owner = self.owner.borrow_mut().take();
+        if let Some(owner) = owner {
+            owner.finish();
         }
     }
 

@@ -7,6 +7,9 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{NonNull, null_mut};
 
+pub(crate) use crate::arrays::{Array, iterate};
+pub(crate) use crate::gc::Gc;
+
 /// An object of PHP, only ever behind a pointer.
 #[repr(C)]
 pub(crate) struct ZendObject {
@@ -39,6 +42,8 @@ pub(crate) struct Zval {
 }
 
 const TYPE_NULL: u32 = 1;
+const TYPE_LONG: u32 = 4;
+const TYPE_DOUBLE: u32 = 5;
 const TYPE_OBJECT: u8 = 8;
 
 impl Zval {
@@ -54,6 +59,40 @@ impl Zval {
         type_info: TYPE_NULL,
         ..Zval::UNDEF
     };
+
+    /// Returns a whole number.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "PHP is a 64-bit program here"
+    )]
+    pub(crate) fn int(number: i64) -> Zval {
+        Zval {
+            value: number.cast_unsigned() as usize,
+            type_info: TYPE_LONG,
+            ..Zval::UNDEF
+        }
+    }
+
+    /// Returns a floating-point number.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "PHP is a 64-bit program here"
+    )]
+    pub(crate) fn double(number: f64) -> Zval {
+        Zval {
+            value: number.to_bits() as usize,
+            type_info: TYPE_DOUBLE,
+            ..Zval::UNDEF
+        }
+    }
+
+    /// Returns a value that borrows an object.
+    pub(crate) fn borrowing(object: &Object) -> Zval {
+        let mut raw = Zval::UNDEF;
+        // SAFETY: the object is alive; the value is not released.
+        unsafe { cen_zval_object(&mut raw, object.as_ptr()) };
+        raw
+    }
 
     /// Returns the object that this value is, if it is one.
     pub(crate) fn object(&self) -> Option<NonNull<ZendObject>> {
@@ -80,6 +119,8 @@ pub(crate) enum Status {
     Ok = 0,
     Threw = 1,
     Bailout = 2,
+    /// The database reports an error.
+    Failed = 3,
 }
 
 /// The classes of the extension; see `cen_class`.
@@ -119,8 +160,6 @@ pub(crate) enum ExceptionClass {
     Composite,
 }
 
-type Visit = extern "C" fn(*mut c_void, *mut Zval, *mut Zval) -> bool;
-
 #[repr(C)]
 pub(crate) struct Aside([usize; 4]);
 
@@ -133,12 +172,18 @@ unsafe extern "C" {
     fn cen_zval_object(to: *mut Zval, object: *mut ZendObject);
     fn cen_object_addref(object: *mut ZendObject);
     fn cen_object_release(object: *mut ZendObject);
-    fn cen_gc_add(buffer: *mut GcBuffer, value: *const Zval);
-    fn cen_gc_add_call(buffer: *mut GcBuffer, call: *mut RawCall);
 
-    fn cen_array_init(array: *mut Zval);
-    fn cen_array_set(array: *mut Zval, key: *const Zval, value: *mut Zval);
-    fn cen_iterate(iterable: *mut Zval, visit: Visit, arg: *mut c_void);
+    fn cen_zval_string(to: *mut Zval, text: *const u8, len: usize);
+    fn cen_zval_scalar(
+        value: *mut Zval,
+        int: *mut i64,
+        double: *mut f64,
+        len: *mut usize,
+    ) -> ScalarKind;
+    fn cen_zval_text(value: *const Zval) -> *const u8;
+    fn cen_call_with_all(hook: *const RawCall, argv: *const Zval, argc: u32) -> *mut RawCall;
+    safe fn cen_switch_block();
+    safe fn cen_switch_unblock();
 
     fn cen_call_with(hook: *const RawCall, argument: *const Zval) -> *mut RawCall;
     fn cen_call_method(
@@ -175,7 +220,27 @@ unsafe extern "C" {
 
 }
 
+/// What a value of PHP is for SQLite; see `cen_zval_scalar`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "C makes the values")]
+enum ScalarKind {
+    Null,
+    Int,
+    Double,
+    String,
+}
+
+/// A value of PHP without its object or array.
+pub(crate) enum Scalar {
+    Null,
+    Int(i64),
+    Double(f64),
+    String(Vec<u8>),
+}
+
 /// An owned PHP value.
+#[repr(transparent)]
 pub(crate) struct Value(Zval);
 
 impl Value {
@@ -208,6 +273,29 @@ impl Value {
 
     pub(crate) fn raw(&self) -> &Zval {
         &self.0
+    }
+
+    pub(crate) fn string(bytes: &[u8]) -> Self {
+        let mut raw = Zval::UNDEF;
+        // SAFETY: the bytes are copied.
+        unsafe { cen_zval_string(&mut raw, bytes.as_ptr(), bytes.len()) };
+        Value(raw)
+    }
+
+    /// Returns the value as a database takes it. An object becomes its text.
+    pub(crate) fn scalar(&self) -> Scalar {
+        let (mut copy, mut int, mut double, mut len) = (Value::copy_of(&self.0), 0, 0.0, 0);
+        // SAFETY: the copy is converted in place, and the others are places for the result.
+        match unsafe { cen_zval_scalar(&mut copy.0, &mut int, &mut double, &mut len) } {
+            ScalarKind::Null => Scalar::Null,
+            ScalarKind::Int => Scalar::Int(int),
+            ScalarKind::Double => Scalar::Double(double),
+            ScalarKind::String => {
+                // SAFETY: the copy is a string of this length.
+                let bytes = unsafe { std::slice::from_raw_parts(cen_zval_text(&copy.0), len) };
+                Scalar::String(bytes.to_vec())
+            }
+        }
     }
 
     /// Gives the value to PHP.
@@ -428,6 +516,26 @@ impl Call {
         Call::from_raw(raw).expect("PHP ends the request if there is no memory")
     }
 
+    /// Returns a call of the same callable with these arguments.
+    pub(crate) fn with_all(&self, arguments: &[Value]) -> Self {
+        let argc = u32::try_from(arguments.len()).expect("an SQL function has few arguments");
+        // SAFETY: `Value` is a `Zval`; the arguments are copied.
+        let raw = unsafe { cen_call_with_all(self.0.as_ptr(), arguments.as_ptr().cast(), argc) };
+        Call::from_raw(raw).expect("PHP ends the request if there is no memory")
+    }
+
+    /// Runs the call on the current stack, where it cannot switch to another coroutine.
+    ///
+    /// # Errors
+    ///
+    /// There was a fatal error.
+    pub(crate) fn run_blocked(&self) -> Result<Result<Value, Exception>, Bailout> {
+        cen_switch_block();
+        let done = self.run_guarded();
+        cen_switch_unblock();
+        done
+    }
+
     /// Returns a call of a method.
     pub(crate) fn method(object: &Object, name: &str, arguments: &[Value]) -> Self {
         let argc = u32::try_from(arguments.len()).expect("a method has few arguments");
@@ -471,74 +579,4 @@ impl Drop for Call {
         // SAFETY: the call is owned, and not used again.
         unsafe { cen_call_free(self.0.as_ptr()) };
     }
-}
-
-/// Reports what an object holds to PHP's garbage collector.
-pub(crate) struct Gc(*mut GcBuffer);
-
-impl Gc {
-    /// # Safety
-    ///
-    /// The buffer is that of the current call of `get_gc`.
-    pub(crate) unsafe fn new(buffer: *mut GcBuffer) -> Self {
-        Gc(buffer)
-    }
-
-    pub(crate) fn value(&self, value: &Value) {
-        // SAFETY: the buffer is valid, and copies the value without a reference.
-        unsafe { cen_gc_add(self.0, &value.0) };
-    }
-
-    pub(crate) fn object(&self, object: &Object) {
-        let mut raw = Zval::UNDEF;
-        // SAFETY: the value borrows the object, which is alive.
-        unsafe { cen_zval_object(&mut raw, object.as_ptr()) };
-        // SAFETY: as in `value`.
-        unsafe { cen_gc_add(self.0, &raw) };
-    }
-
-    pub(crate) fn call(&self, call: &Call) {
-        // SAFETY: the buffer is valid, and the call is alive.
-        unsafe { cen_gc_add_call(self.0, call.0.as_ptr()) };
-    }
-}
-
-/// A PHP array under construction.
-pub(crate) struct Array(Zval);
-
-impl Array {
-    pub(crate) fn new() -> Self {
-        let mut raw = Zval::UNDEF;
-        // SAFETY: the place is empty.
-        unsafe { cen_array_init(&mut raw) };
-        Array(raw)
-    }
-
-    /// Sets the element with this key; `None` appends.
-    pub(crate) fn set(&mut self, key: Option<&Value>, value: Value) {
-        let mut raw = ManuallyDrop::new(value).0;
-        let key = key.map_or(&Zval::UNDEF, Value::raw);
-        // SAFETY: the array takes the value over, and copies the key.
-        unsafe { cen_array_set(&mut self.0, key, &mut raw) };
-    }
-
-    pub(crate) fn into_value(self) -> Value {
-        Value(self.0)
-    }
-}
-
-/// Calls `visit` for each element of an array or a `Traversable`, until it returns `false` or PHP code
-/// throws.
-pub(crate) fn iterate<F: FnMut(&Zval, &Zval) -> bool>(iterable: &mut Zval, mut visit: F) {
-    extern "C" fn each<F: FnMut(&Zval, &Zval) -> bool>(
-        arg: *mut c_void,
-        key: *mut Zval,
-        value: *mut Zval,
-    ) -> bool {
-        // SAFETY: `arg` is the closure, and the engine passes valid values.
-        let (visit, key, value) = unsafe { (&mut *arg.cast::<F>(), &*key, &*value) };
-        visit(key, value)
-    }
-    // SAFETY: the closure outlives the call.
-    unsafe { cen_iterate(iterable, each::<F>, (&raw mut visit).cast()) };
 }

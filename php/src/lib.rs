@@ -1,4 +1,4 @@
-//! A PHP extension: coroutines and `Async\Pool` on stock PHP. See README.md.
+//! A PHP extension: coroutines, `Async\Pool` and pooled PDO on stock PHP. See README.md.
 //!
 //! The C files in `shim/` parse arguments and register classes; everything else is here.
 
@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod arrays;
 mod awaiting;
 mod callback;
 mod channel;
@@ -15,7 +16,10 @@ mod completion;
 mod coroutine;
 mod engine;
 mod fiber;
+mod gc;
+mod pdo;
 mod pool;
+mod reactor;
 mod scheduler;
 mod timeout;
 mod timer;

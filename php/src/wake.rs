@@ -20,7 +20,14 @@ pub(crate) struct RunQueue {
     /// The PHP thread sleeps, or is about to.
     sleeping: AtomicBool,
     event: Mutex<Option<OwnedFd>>,
+    /// Wakes the PHP thread while it drives the reactor.
+    driver: Mutex<Option<Waker>>,
+    /// Calls of PHP functions that threads of SQLite wait for.
+    calls: Mutex<VecDeque<ForeignCall>>,
 }
+
+/// What another thread wants the PHP thread to run.
+pub(crate) type ForeignCall = Box<dyn FnOnce() + Send>;
 
 /// What a waker knows of its entry.
 pub(crate) struct WakeState {
@@ -85,7 +92,48 @@ impl RunQueue {
             ready: Mutex::new(VecDeque::new()),
             sleeping: AtomicBool::new(false),
             event: Mutex::new(None),
+            driver: Mutex::new(None),
+            calls: Mutex::new(VecDeque::new()),
         })
+    }
+
+    /// Sets what wakes the PHP thread while it drives the reactor.
+    pub(crate) fn set_driver(&self, waker: Option<Waker>) {
+        let is_driven = waker.is_some();
+        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = waker;
+        // SeqCst as in `sleep`.
+        self.sleeping.store(is_driven, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty() && !self.has_calls()
+    }
+
+    /// Has the PHP thread run something. Any thread may ask for it.
+    pub(crate) fn push_call(&self, call: ForeignCall) {
+        self.calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(call);
+        // SeqCst pairs with `sleep` and `set_driver`.
+        if self.sleeping.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    pub(crate) fn pop_call(&self) -> Option<ForeignCall> {
+        self.calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    }
+
+    pub(crate) fn has_calls(&self) -> bool {
+        !self
+            .calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<WakeState>, u64)>> {
@@ -110,6 +158,11 @@ impl RunQueue {
     }
 
     fn ring(&self) {
+        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(driver) = &*driver {
+            return driver.wake_by_ref();
+        }
+        drop(driver);
         let event = self.event.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(event) = &*event {
             let one = 1u64.to_ne_bytes();
@@ -140,7 +193,7 @@ impl RunQueue {
     /// arrives just before ends the sleep as well: `is_interrupted` is asked with signals blocked.
     pub(crate) fn sleep(&self, limit: Option<Duration>, is_interrupted: impl Fn() -> bool) {
         self.sleeping.store(true, Ordering::SeqCst);
-        if self.lock().is_empty() {
+        if self.is_empty() {
             self.sleep_on_event(limit, is_interrupted);
         }
         self.sleeping.store(false, Ordering::SeqCst);

@@ -93,7 +93,10 @@ impl Manager for PhpManager {
             if let Some(exception) = pool.destroy_error().filter(|_| is_waited_for) {
                 return Err(Thrown::new(exception));
             }
-            let call = pool.hooks.factory.with(None);
+            let Some(factory) = &pool.hooks.factory else {
+                return Err(Thrown::new(gone()));
+            };
+            let call = factory.with(None);
             match Callback::new(call).await {
                 Ok(value) => Ok(pool.insert(value)),
                 Err(exception) => {

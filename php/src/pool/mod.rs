@@ -20,7 +20,8 @@ use cenote_pool::{
 
 use crate::api::{answer, borrow, guarded};
 use crate::engine::{
-    self, Call, Exception, ExceptionClass, Gc, Object, RawCall, Status, Value, ZendObject, Zval,
+    self, Call, Class, Exception, ExceptionClass, Gc, Object, RawCall, Status, Value, ZendObject,
+    Zval,
 };
 use crate::pool::manager::{Key, PhpManager, PhpRuntime, PhpStrategy, Thrown};
 use crate::scheduler::{Interrupt, block_on, scheduler};
@@ -29,8 +30,10 @@ use crate::timer::{Sleep, now};
 /// A hook may take as long as it likes: PHP code has its own time limits.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
+#[derive(Default)]
 pub(crate) struct Hooks {
-    pub(crate) factory: Call,
+    /// `None` for the pool of a PDO handle.
+    pub(crate) factory: Option<Call>,
     pub(crate) destructor: Option<Call>,
     pub(crate) healthcheck: Option<Call>,
     pub(crate) before_acquire: Option<Call>,
@@ -59,6 +62,8 @@ pub(crate) struct PhpPool {
     wants_open: Cell<bool>,
     /// The PHP object. Not owned: it owns this.
     object: Cell<*mut ZendObject>,
+    /// The handle whose pool this shows: PDO itself hands its connections out.
+    view: Option<cenote::Db>,
 }
 
 impl PhpPool {
@@ -137,6 +142,61 @@ impl PhpPool {
 
     // ---- for PHP -----------------------------------------------------------------
 
+    /// Returns an object that shows the pool of a PDO handle.
+    pub(crate) fn view(db: cenote::Db) -> Object {
+        let pool = Rc::new(PhpPool {
+            hooks: Hooks::default(),
+            pool: OnceCell::new(),
+            table: RefCell::default(),
+            leases: RefCell::default(),
+            strategy: RefCell::new(None),
+            destroy_error: RefCell::new(None),
+            refusal: RefCell::new(None),
+            reporting: Cell::new(false),
+            wants_open: Cell::new(false),
+            object: Cell::new(std::ptr::null_mut()),
+            view: Some(db),
+        });
+        let data = Rc::into_raw(Rc::clone(&pool)).cast_mut().cast();
+        let object = Object::new(Class::Pool, data);
+        pool.object.set(object.as_ptr());
+        object
+    }
+
+    /// Refuses what only the owner of a pool may do.
+    fn check_own(&self) -> Result<(), Interrupt> {
+        match self.view {
+            None => Ok(()),
+            Some(_) => Err(Interrupt::Throw(Exception::new(
+                ExceptionClass::Pool,
+                "the pool belongs to a PDO handle, which hands its connections out itself; close it by \
+                 dropping the handle",
+                None,
+            ))),
+        }
+    }
+
+    fn status(&self) -> cenote_pool::Status {
+        match &self.view {
+            Some(db) => db.status(),
+            None => self.pool().status(),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match &self.view {
+            Some(db) => db.pool().is_none_or(Pool::is_closed),
+            None => self.pool().is_closed(),
+        }
+    }
+
+    fn breaker(&self) -> BreakerState {
+        match &self.view {
+            Some(db) => db.pool().map_or(BreakerState::Closed, Pool::breaker),
+            None => self.pool().breaker(),
+        }
+    }
+
     fn pool(&self) -> &Pool<PhpManager> {
         self.pool.get().expect("the constructor has set it")
     }
@@ -158,6 +218,7 @@ impl PhpPool {
     }
 
     fn acquire(&self, timeout: Duration) -> Result<Value, Interrupt> {
+        self.check_own()?;
         let pool = self.pool();
         let acquired = match timeout.is_zero() {
             true => block_on(pool.acquire_owned()),
@@ -171,6 +232,7 @@ impl PhpPool {
     }
 
     fn try_acquire(&self) -> Result<Value, Interrupt> {
+        self.check_own()?;
         let pool = self.pool();
         let acquired = block_on(async {
             let lease = pool.try_acquire().await?;
@@ -208,6 +270,7 @@ impl PhpPool {
     }
 
     fn release(&self, resource: &Zval) -> Result<(), Interrupt> {
+        self.check_own()?;
         let Some(lease) = self.take_lease(resource) else {
             return Err(Interrupt::Throw(Exception::new(
                 ExceptionClass::Pool,
@@ -225,6 +288,7 @@ impl PhpPool {
     }
 
     fn close(&self) -> Result<(), Interrupt> {
+        self.check_own()?;
         let closed = block_on(self.pool().close());
         let closed = self.finish(closed.map(Result::err))?;
         let Some(error) = closed else { return Ok(()) };
@@ -240,6 +304,7 @@ impl PhpPool {
     }
 
     fn move_breaker(&self, state: i32) -> Result<(), Interrupt> {
+        self.check_own()?;
         match state {
             0 => self.pool().close_breaker(),
             1 if self.reporting.get() => self.wants_open.set(true),
@@ -274,12 +339,12 @@ impl PhpPool {
     pub(crate) fn report_to_gc(&self, gc: &Gc) {
         let hooks = &self.hooks;
         let optional = [
+            &hooks.factory,
             &hooks.destructor,
             &hooks.healthcheck,
             &hooks.before_acquire,
             &hooks.before_release,
         ];
-        gc.call(&hooks.factory);
         for call in optional.into_iter().flatten() {
             gc.call(call);
         }
@@ -388,7 +453,7 @@ extern "C" fn cenote_pool_new(object: NonNull<ZendObject>, options: &Options) ->
     guarded(|| {
         let pool = Rc::new(PhpPool {
             hooks: Hooks {
-                factory: Call::from_raw(options.factory).expect("a pool has a factory"),
+                factory: Call::from_raw(options.factory),
                 destructor: Call::from_raw(options.destructor),
                 healthcheck: Call::from_raw(options.healthcheck),
                 before_acquire: Call::from_raw(options.before_acquire),
@@ -403,6 +468,7 @@ extern "C" fn cenote_pool_new(object: NonNull<ZendObject>, options: &Options) ->
             reporting: Cell::new(false),
             wants_open: Cell::new(false),
             object: Cell::new(object.as_ptr()),
+            view: None,
         });
         let size = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
         let manager = PhpManager::new(Rc::downgrade(&pool));
@@ -485,7 +551,10 @@ unsafe extern "C" fn cenote_pool_destruct(data: *mut c_void) {
     guarded(|| {
         // SAFETY: C passes the value of a pool's object.
         let pool = unsafe { borrow::<PhpPool>(data) };
-        engine::with_exception_aside(|| status(pool.close()))
+        match pool.view {
+            Some(_) => Status::Ok,
+            None => engine::with_exception_aside(|| status(pool.close())),
+        }
     });
 }
 
@@ -493,7 +562,7 @@ unsafe extern "C" fn cenote_pool_destruct(data: *mut c_void) {
 unsafe extern "C" fn cenote_pool_is_closed(data: *mut c_void) -> bool {
     answer(true, || {
         // SAFETY: C passes the value of a pool's object.
-        unsafe { borrow::<PhpPool>(data) }.pool().is_closed()
+        unsafe { borrow::<PhpPool>(data) }.is_closed()
     })
 }
 
@@ -501,7 +570,7 @@ unsafe extern "C" fn cenote_pool_is_closed(data: *mut c_void) -> bool {
 unsafe extern "C" fn cenote_pool_counts(data: *mut c_void, total: &mut i64, idle: &mut i64) {
     answer((), || {
         // SAFETY: C passes the value of a pool's object.
-        let status = unsafe { borrow::<PhpPool>(data) }.pool().status();
+        let status = unsafe { borrow::<PhpPool>(data) }.status();
         *total = i64::try_from(status.total).unwrap_or(i64::MAX);
         *idle = i64::try_from(status.idle).unwrap_or(i64::MAX);
     });
@@ -511,7 +580,7 @@ unsafe extern "C" fn cenote_pool_counts(data: *mut c_void, total: &mut i64, idle
 unsafe extern "C" fn cenote_pool_state(data: *mut c_void) -> i32 {
     answer(0, || {
         // SAFETY: C passes the value of a pool's object.
-        match unsafe { borrow::<PhpPool>(data) }.pool().breaker() {
+        match unsafe { borrow::<PhpPool>(data) }.breaker() {
             BreakerState::Closed => 0,
             BreakerState::Open => 1,
             _ => 2,
@@ -537,6 +606,9 @@ unsafe extern "C" fn cenote_pool_set_strategy(data: *mut c_void, strategy: *cons
         let pool = unsafe { Rc::from_raw(data) };
         // SAFETY: C passes a value or null.
         let strategy = unsafe { strategy.as_ref() }.and_then(Zval::object);
-        pool.set_strategy(strategy.map(Object::copy_of));
+        match pool.check_own() {
+            Ok(()) => pool.set_strategy(strategy.map(Object::copy_of)),
+            Err(interrupt) => drop(interrupt.raise()),
+        }
     });
 }

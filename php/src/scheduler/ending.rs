@@ -85,6 +85,7 @@ impl Scheduler {
             drop(exception);
             self.exiting.set(true);
             me.state.set(State::Done);
+            me.end_owner();
             let entry = self.entries.borrow_mut().remove(me.wake.id);
             drop((entry, me, result));
             if is_nested {
@@ -105,6 +106,7 @@ impl Scheduler {
     /// Gives a coroutine its result, and calls its completion callbacks.
     pub(crate) fn finish(&self, me: &Rc<Coroutine>, outcome: Result<Value, Exception>) {
         me.state.set(State::Done);
+        me.end_owner();
         let entry = self.entries.borrow_mut().remove(me.wake.id);
         drop(entry);
         let call = me.call.borrow_mut().take();

@@ -23,11 +23,12 @@ use std::task::Context as TaskContext;
 use crate::coroutine::{Coroutine, Kind, State};
 use crate::engine::{self, Call, Exception, ExceptionClass, Status};
 use crate::fiber::{self, Context, Fiber};
+use crate::pdo::Owner;
 use crate::scheduler::entries::{Entries, Entry, Task};
 use crate::timer::Timers;
 use crate::wake::{Id, RunQueue, WakeState};
 
-pub(crate) use crate::scheduler::suspend::{block_on, delay, yield_now};
+pub(crate) use crate::scheduler::suspend::{block_on, block_on_external, delay, yield_now};
 
 /// How many stacks wait for the next coroutine; the rest is freed.
 const IDLE_FIBERS: usize = 256;
@@ -91,6 +92,9 @@ pub(crate) struct Scheduler {
     deadlocks: Cell<u32>,
     registered: Cell<bool>,
     next_number: Cell<i64>,
+    /// How many coroutines wait for the reactor.
+    external: Cell<usize>,
+    turns: Cell<u32>,
 }
 
 thread_local! {
@@ -122,6 +126,8 @@ pub(crate) fn scheduler() -> &'static Scheduler {
         deadlocks: Cell::new(0),
         registered: Cell::new(false),
         next_number: Cell::new(1),
+        external: Cell::new(0),
+        turns: Cell::new(0),
     }));
     SCHEDULER.set(scheduler);
     scheduler
@@ -199,6 +205,14 @@ impl Scheduler {
                 Entry::Coroutine(coroutine) => Some(Rc::clone(coroutine)),
                 Entry::Task(..) => None,
             })
+            .collect()
+    }
+
+    /// Returns the owners of connections.
+    pub(crate) fn owners(&self) -> Vec<Rc<Owner>> {
+        let main = self.main.borrow().clone();
+        let all = self.coroutines().into_iter().chain(main);
+        all.filter_map(|coroutine| coroutine.existing_owner())
             .collect()
     }
 

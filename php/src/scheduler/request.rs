@@ -6,6 +6,8 @@ use std::rc::Rc;
 use crate::coroutine::State;
 use crate::engine::{Exception, ExceptionClass};
 use crate::fiber::{self, ScriptEnd};
+use crate::pdo;
+use crate::reactor;
 use crate::scheduler::entries::Entry;
 use crate::scheduler::{Interrupt, Nested, Phase, Scheduler};
 
@@ -21,6 +23,10 @@ impl Scheduler {
             ScriptEnd::Clean => {}
         }
         self.phase.set(Phase::Leftovers);
+        if self.coroutine_count() > 0 {
+            // What the script has left open must not keep them waiting.
+            self.main().end_owner();
+        }
         self.deadlocks.set(0);
         let mut deadlock = None;
         while self.coroutine_count() > 0 {
@@ -131,6 +137,11 @@ impl Scheduler {
     pub(crate) fn end_request(&self) {
         self.abandon();
         self.phase.set(Phase::Over);
+        pdo::close_all();
+        while let Some(call) = self.queue.pop_call() {
+            drop(call);
+        }
+        self.phase.set(Phase::Over);
         self.registered.set(false);
     }
 
@@ -140,6 +151,7 @@ impl Scheduler {
         self.bailed.set(false);
         self.exiting.set(false);
         self.deadlocks.set(0);
+        self.external.set(0);
         self.current.set(null());
         self.nested.take();
         let entries = self.entries.take();
@@ -148,11 +160,13 @@ impl Scheduler {
             if let Some(Entry::Coroutine(coroutine)) = entry {
                 coroutine.state.set(State::Done);
                 coroutine.drop_kept();
+                coroutine.end_owner();
             }
         }
         let main = self.main.take();
         if let Some(main) = &main {
             main.drop_kept();
+            main.end_owner();
         }
         for (_, entry) in entries.slots {
             if let Some(Entry::Coroutine(coroutine)) = &entry
@@ -186,5 +200,6 @@ impl Scheduler {
     /// In the child of a fork: forgets what it shares with its parent.
     pub(crate) fn after_fork(&self) {
         self.queue.forget_event();
+        reactor::after_fork();
     }
 }

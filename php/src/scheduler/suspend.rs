@@ -3,16 +3,21 @@
 use std::future::Future;
 use std::ptr::null;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use crate::coroutine::{Coroutine, Kind, State};
 use crate::engine::{Exception, ExceptionClass};
 use crate::fiber::{self, Context};
+use crate::reactor::{Flag, existing_reactor};
 use crate::scheduler::entries::Entry;
 use crate::scheduler::{Interrupt, Phase, Scheduler, no_stack, scheduler};
 use crate::timer::now;
-use crate::wake::Id;
+use crate::wake::{Id, RunQueue};
+
+/// How many turns of coroutines pass before the sockets are looked at in between.
+const TURNS_BETWEEN_LOOKS: u32 = 16;
 
 /// What is next in the queue.
 pub(super) enum Next {
@@ -166,7 +171,9 @@ impl Scheduler {
     /// Waits until something is ready, and takes it.
     pub(super) fn next(&self) -> Next {
         loop {
+            self.serve_calls();
             self.fire_timers();
+            self.look_at_sockets();
             while let Some(id) = self.queue.pop() {
                 if id.index == u32::MAX {
                     return Next::Coroutine(self.main());
@@ -181,6 +188,30 @@ impl Scheduler {
             }
             self.idle();
         }
+    }
+
+    /// Serves the reactor now and then, also if there is always something to run.
+    fn look_at_sockets(&self) {
+        let turns = self.turns.get().wrapping_add(1);
+        self.turns.set(turns);
+        if turns.is_multiple_of(TURNS_BETWEEN_LOOKS)
+            && self.external.get() > 0
+            && let Some(reactor) = existing_reactor()
+        {
+            reactor.turn();
+        }
+    }
+
+    /// Runs what threads of SQLite want of PHP. They wait for it, with their connection.
+    pub(crate) fn serve_calls(&self) {
+        while let Some(call) = self.queue.pop_call() {
+            call();
+        }
+    }
+
+    /// Returns the queue, for threads that have the PHP thread run something.
+    pub(crate) fn queue(&self) -> Arc<RunQueue> {
+        Arc::clone(&self.queue)
     }
 
     pub(super) fn fire_timers(&self) {
@@ -208,11 +239,14 @@ impl Scheduler {
             let timers = self.timers.borrow();
             (timers.next_due(), timers.has_awaited())
         };
-        if !is_awaited {
+        if !is_awaited && self.external.get() == 0 {
             return self.deadlock();
         }
         let limit = due.map(|due| due.saturating_duration_since(now()));
-        self.queue.sleep(limit, fiber::is_interrupt_pending);
+        match existing_reactor() {
+            Some(reactor) => reactor.drive(&self.queue, limit),
+            None => self.queue.sleep(limit, fiber::is_interrupt_pending),
+        }
     }
 
     /// Nothing can ever become ready: the script gets an error where it waits.
@@ -262,6 +296,45 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Interrupt> {
         let polled = future.as_mut().poll(&mut TaskContext::from_waker(&waker));
         if let Poll::Ready(output) = polled {
             return Ok(output);
+        }
+    }
+}
+
+/// Waits for a future that needs the reactor. Where PHP blocks the switch to another coroutine, the whole script waits.
+///
+/// # Errors
+///
+/// As [`block_on`].
+pub(crate) fn block_on_external<F: Future>(future: F) -> Result<F::Output, Interrupt> {
+    let scheduler = scheduler();
+    if fiber::is_switch_blocked() {
+        return Ok(scheduler.wait_blocking(future));
+    }
+    let waiting = scheduler.external.get();
+    scheduler.external.set(waiting + 1);
+    let done = block_on(future);
+    // After a fatal error the count begins anew: nothing waits then.
+    scheduler
+        .external
+        .set(scheduler.external.get().saturating_sub(1));
+    done
+}
+
+impl Scheduler {
+    /// Waits for a future on this stack, without running other coroutines.
+    pub(crate) fn wait_blocking<F: Future>(&self, future: F) -> F::Output {
+        let flag = Arc::new(Flag::default());
+        let waker = std::task::Waker::from(Arc::clone(&flag));
+        let mut future = Box::pin(future);
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+                return done;
+            }
+            self.serve_calls();
+            match existing_reactor() {
+                Some(reactor) => reactor.drive_for(&flag, &self.queue),
+                None => std::thread::yield_now(),
+            }
         }
     }
 }

@@ -89,6 +89,8 @@ impl<'e> Executor<'e> {
             timeout: options.timeout.or(self.options.timeout),
             no_cache: options.no_cache || self.options.no_cache,
             tag: options.tag.or(self.options.tag),
+            prepared: options.prepared || self.options.prepared,
+            no_repeat: options.no_repeat || self.options.no_repeat,
         };
         self
     }
@@ -154,6 +156,8 @@ pub struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) no_cache: bool,
     pub(crate) tag: Option<&'static str>,
+    pub(crate) prepared: bool,
+    pub(crate) no_repeat: bool,
 }
 
 impl CallOptions {
@@ -163,6 +167,8 @@ impl CallOptions {
             timeout: None,
             no_cache: false,
             tag: None,
+            prepared: false,
+            no_repeat: false,
         }
     }
 
@@ -199,10 +205,25 @@ impl CallOptions {
         self
     }
 
+    /// Runs the text as one prepared statement, also without parameters, and refuses a script: for SQL that contains what others
+    /// wrote. Default: a text without parameters may be a script, and MySQL gets it without a PREPARE.
+    #[must_use]
+    pub const fn prepared(mut self) -> Self {
+        self.prepared = true;
+        self
+    }
+
+    /// Reports a connection that is lost during the call, even where the call could be repeated on another one: for a program
+    /// whose next calls depend on the connection. Default: a call that cannot have run, and a read, are repeated once.
+    #[must_use]
+    pub const fn no_repeat(mut self) -> Self {
+        self.no_repeat = true;
+        self
+    }
+
     /// Returns the options as a call carries them: `None` if none is set.
     #[inline]
     pub(crate) fn boxed(self) -> Option<Box<Self>> {
-        let is_set = self.timeout.is_some() || self.no_cache || self.tag.is_some();
-        is_set.then(|| Box::new(self))
+        (self != CallOptions::new()).then(|| Box::new(self))
     }
 }

@@ -88,6 +88,7 @@ impl<'a> Text<'a> {
         request.rows = rows;
         request.script = self.scan.class.statements == Statements::Several;
         request.cache = !request.script && call.keeps_statements();
+        request.prepared = call.is_prepared();
         request
     }
 }
@@ -153,6 +154,19 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the time limit of the statement, outside of what a transaction has left.
+    fn is_prepared(&self) -> bool {
+        self.options
+            .as_ref()
+            .is_some_and(|options| options.prepared)
+    }
+
+    /// Returns whether a lost call may run on another connection.
+    pub(crate) fn may_move(&self) -> bool {
+        self.options
+            .as_ref()
+            .is_none_or(|options| !options.no_repeat)
+    }
+
     pub(crate) fn time_limit(&self) -> Option<TimeLimit> {
         let own = self.options.as_ref().and_then(|options| options.timeout);
         let own = own.map(|time| TimeLimit {
@@ -174,8 +188,13 @@ impl<'a> Call<'a> {
         self.check_here()?;
         let scan = self.cached_scan(sql)?;
         let params = params.and_then(|params| scan.bind(params))?;
-        if scan.class.statements == Statements::Several && !params.is_empty() {
-            return Err(script_with_params());
+        if scan.class.statements == Statements::Several {
+            if !params.is_empty() {
+                return Err(script_with_params());
+            }
+            if self.is_prepared() {
+                return Err(script_to_prepare());
+            }
         }
         self.refuse_session_only(&scan.class)?;
         let text = Text { scan, params };
@@ -471,6 +490,13 @@ pub(crate) fn listens() -> Error {
 #[cold]
 fn script_with_params() -> Error {
     let message = "a script of several statements cannot have parameters: run them one by one";
+    Error::new(Kind::Parameters, message)
+}
+
+#[cold]
+fn script_to_prepare() -> Error {
+    let message =
+        "several statements cannot be prepared as one: run them one by one, or as a script";
     Error::new(Kind::Parameters, message)
 }
 

@@ -101,6 +101,9 @@ impl Call<'_> {
         // What broke this connection may have broken the idle ones as well.
         handle.pool.check_idle();
         // A server that reports why, or ends a call that has run for a while, may want to stop the call.
+        if !self.may_move() {
+            return false;
+        }
         let is_silent = error.sql_state().is_none() && error.code().is_none() && took <= DEAD_AFTER;
         (class.pure_read && is_silent) || error.was_never_sent()
     }

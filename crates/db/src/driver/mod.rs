@@ -439,6 +439,8 @@ pub struct Request<'a> {
     /// The statement is a transaction of its own, and its caller has nothing else on this connection. So a driver may
     /// run it on another connection of the handle.
     pub unpinned: bool,
+    /// The caller wants a prepared statement, also without parameters.
+    pub prepared: bool,
 }
 
 impl<'a> Request<'a> {
@@ -451,6 +453,7 @@ impl<'a> Request<'a> {
             cache: true,
             rows: true,
             unpinned: false,
+            prepared: false,
         }
     }
 }

@@ -116,7 +116,7 @@ impl MysqlConnection {
 
     /// Runs a statement that is not cached yet.
     async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
-        match request.params.is_empty() {
+        match request.params.is_empty() && !request.prepared {
             true => self.execute_text(&request).await,
             false => self.execute_once(request).await,
         }

@@ -51,6 +51,8 @@ pub(super) struct Config {
     pub(super) engine: Option<Engine>,
     /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
+    /// Values of rows stay as the server writes them.
+    pub(super) text_values: bool,
     pub(super) tcp: TcpOptions,
 }
 
@@ -185,6 +187,7 @@ impl Config {
         let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
         let tcp = read_tcp(&mut reader)?;
+        let text_values = reader.take_bool("text_values")?.unwrap_or(false);
         let parameters = read_parameters(&mut reader, &settings)?;
         // Accepted for other clients' sake, with the values that always apply here.
         reader.take_choice("gssencmode", &[("disable", ()), ("prefer", ())])?;
@@ -206,6 +209,7 @@ impl Config {
             engine,
             connect_timeout,
             tcp,
+            text_values,
         })
     }
 

@@ -30,10 +30,14 @@ pub(super) struct PostgresTemplate {
 
 impl PostgresTemplate {
     pub(super) fn new(config: Config) -> Self {
+        let types = Types {
+            keep_text: config.text_values,
+            ..Types::default()
+        };
         PostgresTemplate {
             hosts: config.hosts(),
             config,
-            types: Arc::new(Types::default()),
+            types: Arc::new(types),
         }
     }
 }
@@ -110,6 +114,8 @@ impl Template for PostgresTemplate {
 /// The types that are not built in and were looked up so far, for all connections of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Types {
+    /// The option `text_values`.
+    pub(super) keep_text: bool,
     known: Mutex<HashMap<Oid, Arc<KnownType>>>,
 }
 

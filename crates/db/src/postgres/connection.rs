@@ -281,7 +281,11 @@ impl PostgresConnection {
             },
             tag => {
                 let types = &self.types;
-                answer.take(tag, body, |oid| types.get(oid))
+                let next = answer.take(tag, body, |oid| types.get(oid));
+                if tag == b'T' && types.keep_text {
+                    answer.keep_text();
+                }
+                next
             }
         };
         self.wire.consume(frame);

@@ -97,6 +97,8 @@ pub(super) struct Layout {
     pub(super) shapes: Box<[Shape]>,
     /// The types that are not known yet.
     pub(super) unknown: Box<[Oid]>,
+    /// All values stay as the server writes them.
+    is_text: bool,
 }
 
 impl Layout {
@@ -139,6 +141,18 @@ impl Layout {
             columns: Columns::new(columns, &Cells),
             shapes: shapes.into(),
             unknown: unknown.into(),
+            is_text: false,
+        })
+    }
+
+    /// Returns the layout with all values as the server writes them: for the option `text_values`. No type needs to be
+    /// looked up for it.
+    pub(super) fn to_text(&self) -> Arc<Self> {
+        Arc::new(Layout {
+            columns: Arc::clone(&self.columns),
+            shapes: self.shapes.iter().map(|_| Shape::Text).collect(),
+            unknown: Box::default(),
+            is_text: true,
         })
     }
 
@@ -150,7 +164,11 @@ impl Layout {
             type_id: column.type_id,
         });
         let fields: Vec<_> = fields.collect();
-        Layout::new(&fields, known)
+        let layout = Layout::new(&fields, known);
+        match self.is_text {
+            true => layout.to_text(),
+            false => layout,
+        }
     }
 
     /// Converts rows that were read when fewer types were known to this layout.

@@ -10,6 +10,7 @@ use super::connect;
 use super::connection::SqliteConnection;
 use super::file::SharedFile;
 use super::functions::Functions;
+use super::late_functions::LateFunctions;
 use super::write_queue::SessionKind;
 use crate::driver::{
     BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Dsn, Options, Template,
@@ -110,7 +111,13 @@ impl Config {
         let in_place = reader
             .take_bool("in_place")?
             .unwrap_or_else(in_place_by_default);
-        let journal_mode = reader.take_choice("journal_mode", &same_words(JOURNAL_MODES))?;
+        let journal_mode = {
+            let mut modes: Vec<_> = (JOURNAL_MODES.iter())
+                .map(|mode| (*mode, JournalMode::Asked(mode)))
+                .collect();
+            modes.push(("keep", JournalMode::AsItIs));
+            reader.take_choice("journal_mode", &modes)?
+        };
         let synchronous = reader.take_choice("synchronous", SYNCHRONOUS)?;
         let foreign_keys = reader.take_bool("foreign_keys")?.unwrap_or(true);
         let cache_size = reader.take_parsed::<i64>("cache_size")?;
@@ -145,7 +152,7 @@ impl Config {
         let storage = file.storage(mode, shared == Some(true), vfs.as_deref());
         let is_read_only = mode == Mode::ReadOnly || immutable;
         let journal_mode = match journal_mode {
-            Some(asked) => JournalMode::Asked(asked),
+            Some(asked) => asked,
             None if storage == Storage::File && !is_read_only => JournalMode::WalIfPossible,
             None => JournalMode::AsItIs,
         };
@@ -356,6 +363,7 @@ pub(super) struct SqliteTemplate {
 pub(super) struct Blueprint {
     pub(super) config: Config,
     pub(super) functions: Functions,
+    pub(super) late_functions: Option<LateFunctions>,
     /// The kind of all its sessions.
     pub(super) session_kind: SessionKind,
     /// Keeps a shared database in memory alive while there is no other connection to it.
@@ -364,9 +372,11 @@ pub(super) struct Blueprint {
 }
 
 impl SqliteTemplate {
-    pub(super) fn new(config: Config, functions: Functions) -> Self {
+    pub(super) fn new(config: Config, functions: Functions, late: Option<LateFunctions>) -> Self {
+        let mut blueprint = Blueprint::new(config, functions);
+        blueprint.late_functions = late;
         SqliteTemplate {
-            blueprint: Arc::new(Blueprint::new(config, functions)),
+            blueprint: Arc::new(blueprint),
         }
     }
 }
@@ -376,6 +386,7 @@ impl Blueprint {
         Blueprint {
             config,
             functions,
+            late_functions: None,
             session_kind: SessionKind::new(),
             anchor: Mutex::new(None),
             file: Arc::default(),

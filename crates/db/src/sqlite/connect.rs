@@ -83,6 +83,7 @@ fn open_session(
         // With a shared cache a connection waits inside SQLite for what another one runs.
         in_place: config.in_place && !config.shares_cache(),
         has_functions: !blueprint.functions.is_empty(),
+        late_functions: blueprint.late_functions.clone(),
         chooses_temp_store: !config.sets("temp_store"),
         statement_cache,
     };

@@ -135,11 +135,15 @@ impl SqliteConnection {
         self.worker.take_thread()
     }
 
-    /// Refuses a call while a stream is open, or on a file that was replaced.
+    /// Refuses a call while a stream is open, or on a file that was replaced. Registers functions that were added meanwhile.
     #[inline]
     fn check(&self) -> Result<()> {
         self.stream.check_none()?;
-        self.worker.session().map_or(Ok(()), Session::check_file)
+        let Some(session) = self.worker.session() else {
+            return Ok(());
+        };
+        session.register_late_functions()?;
+        session.check_file()
     }
 
     /// Runs a statement with many sets of parameters on the thread.

@@ -247,12 +247,22 @@ impl Functions {
             used: Arc::default(),
             collation: Arc::default(),
         };
+        self.register_on(db, &alarm)?;
+        Ok(alarm)
+    }
+
+    /// Registers all of them on a connection that has an alarm.
+    pub(super) fn register_on(
+        &self,
+        db: &rusqlite::Connection,
+        alarm: &Alarm,
+    ) -> rusqlite::Result<()> {
         let functions = self.functions.iter().map(|(_, _, register)| register);
         let collations = self.collations.iter().map(|(_, register)| register);
         for register in functions.chain(collations) {
-            register(db, &alarm)?;
+            register(db, alarm)?;
         }
-        Ok(alarm)
+        Ok(())
     }
 }
 

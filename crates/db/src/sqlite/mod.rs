@@ -17,7 +17,7 @@
 //! | `file` | notices that the open file was deleted or replaced |
 //! | `reset` | resets the session of a private database |
 //! | `types`, `insert` | values; the id of an inserted row |
-//! | `functions` | functions, aggregates and collations of the application |
+//! | `functions`, `late_functions` | functions, aggregates and collations of the application; those added to open connections |
 //! | `error` | converts SQLite's errors |
 
 mod batch;
@@ -33,6 +33,7 @@ mod functions;
 mod group_commit;
 mod in_place;
 mod insert;
+mod late_functions;
 mod plan;
 mod reset;
 mod session;
@@ -51,6 +52,7 @@ use std::sync::Arc;
 
 pub use connection::SqliteConnection;
 pub use functions::Arguments;
+pub use late_functions::LateFunctions;
 
 use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template, Value};
@@ -61,8 +63,8 @@ use self::functions::{Functions, Steps};
 /// The SQLite driver, with functions and collations of the application.
 ///
 /// [`Db::open`](crate::Db::open) uses this driver for every DSN that begins with `sqlite:`. To add functions or
-/// collations, pass a driver to [`Db::builder_with`](crate::Db::builder_with). Every connection then has them;
-/// nothing can be added later:
+/// collations, pass a driver to [`Db::builder_with`](crate::Db::builder_with). Every connection then has them.
+/// [`LateFunctions`] are added while the database is open.
 ///
 /// ```
 /// use cenote::sqlite::Sqlite;
@@ -86,7 +88,7 @@ use self::functions::{Functions, Steps};
 /// | `vfs` | the name of a VFS that SQLite knows | SQLite's |
 /// | `busy_timeout` | the longest wait for another connection's lock, or in the write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
 /// | `in_place` | a boolean: short statements run inline, on the calling task | on |
-/// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
+/// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off`; `keep` for the mode that the file has | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |
 /// | `foreign_keys` | a boolean | on |
 /// | `cache_size` | pages; a negative number is KiB | SQLite's |
@@ -128,6 +130,7 @@ use self::functions::{Functions, Steps};
 #[derive(Clone, Debug, Default)]
 pub struct Sqlite {
     functions: Functions,
+    late: Option<LateFunctions>,
 }
 
 impl Sqlite {
@@ -206,6 +209,35 @@ impl Sqlite {
         self
     }
 
+    /// Adds an aggregate with any number of arguments, as [`aggregate`](Sqlite::aggregate) does.
+    #[must_use]
+    pub fn variadic_aggregate<A, I, S, F, R>(
+        mut self,
+        name: &str,
+        deterministic: bool,
+        init: I,
+        step: S,
+        finish: F,
+    ) -> Self
+    where
+        A: Send + 'static,
+        I: Fn() -> A + Send + Sync + 'static,
+        S: Fn(&mut A, &Arguments<'_>) -> Result<()> + Send + Sync + 'static,
+        F: Fn(A) -> Result<R> + Send + Sync + 'static,
+        R: Into<Value<'static>>,
+    {
+        let steps = Steps { init, step, finish };
+        self.functions.aggregate(name, None, deterministic, steps);
+        self
+    }
+
+    /// Gives every connection what is in this set, and what is added to the set later.
+    #[must_use]
+    pub fn late_functions(mut self, late: &LateFunctions) -> Self {
+        self.late = Some(late.clone());
+        self
+    }
+
     /// Adds a collation, for `ORDER BY name COLLATE …`. It must order any two texts, always in the same way.
     ///
     /// If the collation panics, the statement fails and the connection is not used again. If two collations have one
@@ -235,6 +267,7 @@ impl Driver for Sqlite {
         Ok(Arc::new(SqliteTemplate::new(
             config,
             self.functions.clone(),
+            self.late.clone(),
         )))
     }
 }

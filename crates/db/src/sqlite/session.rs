@@ -15,6 +15,7 @@ use super::file::OpenFile;
 use super::functions::Alarm;
 use super::group_commit::GroupCommit;
 use super::insert::{self, RowIds};
+use super::late_functions::LateFunctions;
 use super::reset::Origin;
 use super::statement::{OwnedSql, Runnable, is_nothing, literal};
 use super::timing::{Stopwatch, Timing};
@@ -36,7 +37,10 @@ pub(super) struct Session {
     pub(super) timing: Timing,
     pub(super) rowids: RowIds,
     /// The application has functions or collations of its own.
-    has_functions: bool,
+    has_functions: Cell<bool>,
+    pub(super) late_functions: Option<LateFunctions>,
+    /// How many additions to `late_functions` the connection knows.
+    pub(super) known_additions: Cell<u64>,
     /// Only plain statements have run: no PRAGMA has changed the waits for locks, no other database is attached.
     is_plain: Cell<bool>,
     /// The session has no settings or temporary tables that other sessions of its kind lack.
@@ -66,6 +70,7 @@ pub(super) struct Setup {
     /// Statements may run inline.
     pub(super) in_place: bool,
     pub(super) has_functions: bool,
+    pub(super) late_functions: Option<LateFunctions>,
     pub(super) chooses_temp_store: bool,
     pub(super) statement_cache: usize,
 }
@@ -80,6 +85,7 @@ impl Session {
             file,
             in_place,
             has_functions,
+            late_functions,
             chooses_temp_store,
             statement_cache,
         } = setup;
@@ -93,7 +99,9 @@ impl Session {
             alarm,
             timing: Timing::new(in_place, statement_cache),
             rowids: RowIds::default(),
-            has_functions,
+            has_functions: Cell::new(has_functions),
+            late_functions,
+            known_additions: Cell::new(0),
             is_plain: Cell::new(true),
             is_alike: Cell::new(true),
             chooses_temp_store: Cell::new(chooses_temp_store),
@@ -107,7 +115,12 @@ impl Session {
     }
 
     pub(super) fn has_functions(&self) -> bool {
-        self.has_functions
+        self.has_functions.get()
+    }
+
+    /// Notes that the application has added a function or collation.
+    pub(super) fn note_functions(&self) {
+        self.has_functions.set(true);
     }
 
     pub(super) fn is_plain(&self) -> bool {

@@ -184,3 +184,17 @@ async fn batch_runs_nothing_behind_an_implicit_commit() {
     let ids: Vec<i32> = db.query_scalar("SELECT id FROM t", ()).await.unwrap();
     assert_eq!(ids, [11]);
 }
+
+#[tokio::test]
+async fn prepared_call_is_prepared_and_takes_no_script() -> Result<()> {
+    let db = one_connection().await;
+    let before = prepared(&db).await;
+    let call = db.with(CallOptions::new().prepared());
+    call.query("SELECT 1", ()).await?;
+    assert_eq!(prepared(&db).await, before + 1);
+    db.query("SELECT 2", ()).await?;
+    assert_eq!(prepared(&db).await, before + 1);
+    let error = call.exec("SELECT 1; SELECT 2", ()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Parameters);
+    Ok(())
+}

@@ -307,3 +307,45 @@ async fn stream_as_reads_rows_in_portions() -> Result<()> {
     assert_eq!(read, 3000);
     Ok(())
 }
+
+#[tokio::test]
+async fn prepared_call_refuses_a_script_and_runs_nothing_of_it() -> Result<()> {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n int)", ()).await?;
+    let prepared = db.with(CallOptions::new().prepared());
+    let script = "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)";
+    let error = prepared.exec(script, ()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Parameters);
+    prepared.exec("INSERT INTO t VALUES (3)", ()).await?;
+    let stored: Vec<i32> = prepared.query_scalar("SELECT n FROM t", ()).await?;
+    assert_eq!(stored, [3]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn text_values_are_what_the_server_writes() -> Result<()> {
+    let dsn = format!("{};text_values=on", crate::servers::dsn());
+    let db = Db::builder(&dsn).max(1).open().await?;
+    let sql = "SELECT 1.5::float8, true, '{1,NULL}'::int[], '1 day 02:03'::interval, '\\x00ff'::bytea, \
+               '2024-02-29 09:05+00'::timestamptz AT TIME ZONE 'UTC', 7::int8, NULL::int, ?::int";
+    let wanted = [
+        "1.5",
+        "t",
+        "{1,NULL}",
+        "1 day 02:03:00",
+        "\\x00ff",
+        "2024-02-29 09:05:00",
+        "7",
+    ];
+    // As a new statement and as a kept one.
+    for _ in 0..3 {
+        let row = db.query_one(sql, (9,)).await?;
+        for (at, wanted) in wanted.iter().enumerate() {
+            assert_eq!(row.raw(at)?.unwrap().bytes, wanted.as_bytes());
+            assert_eq!(row.get::<&str>(at)?, *wanted);
+        }
+        assert!(row.raw(7)?.is_none());
+        assert_eq!(row.get::<&str>(8)?, "9");
+    }
+    Ok(())
+}

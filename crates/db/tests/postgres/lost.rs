@@ -388,3 +388,19 @@ async fn h27_a_known_read_is_repeated_after_a_silent_loss() {
         assert_eq!(runs, 1, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn no_repeat_reports_the_loss_of_a_pinned_connection() {
+    let (db, admin) = open(2).await;
+    for (options, fails) in [
+        (CallOptions::new(), false),
+        (CallOptions::new().no_repeat(), true),
+    ] {
+        let done = cenote::scope(async {
+            let _pin = db.pin().await?;
+            kill_next(&db, &admin).await;
+            db.with(options).query("SELECT 1", ()).await
+        });
+        assert_eq!(done.await.is_err(), fails);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote::sqlite::{Arguments, Sqlite};
+use cenote::sqlite::{Arguments, LateFunctions, Sqlite};
 use cenote::{Error, Kind, Result, Value};
 
 use crate::support::*;
@@ -174,4 +174,63 @@ async fn what_functions_hold_goes_with_the_last_connection() {
     thread.join().unwrap();
     drop((template, driver));
     assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[tokio::test]
+async fn late_function_reaches_open_connections_and_replaces() {
+    let late = LateFunctions::new();
+    let driver = Sqlite::new().late_functions(&late);
+    let template = try_template(&driver, &shared_memory()).unwrap();
+    let mut open = connect(&template).await;
+    assert!(try_exec(&mut open, "SELECT times(7)").await.is_err());
+
+    let times = |by: i64| {
+        let driver = Sqlite::new();
+        driver.function("times", 1, true, move |args| Ok(args.get::<i64>(0)? * by))
+    };
+    late.add(times(2)).unwrap();
+    let backwards = Sqlite::new().collation("backwards", |a, b| b.cmp(a));
+    late.add(backwards).unwrap();
+    let sorted = "SELECT * FROM (VALUES ('a'), ('b')) ORDER BY 1 COLLATE backwards";
+    for db in [&mut open, &mut connect(&template).await] {
+        assert_eq!(one::<i64>(db, "SELECT times(7)").await, 14);
+        let rows = exec(db, sorted).await.rows.unwrap();
+        assert_eq!(column::<String>(rows), ["b", "a"]);
+    }
+    // Also in statements that are kept prepared, and that have run inline.
+    for _ in 0..50 {
+        assert_eq!(one::<i64>(&mut open, "SELECT times(7)").await, 14);
+    }
+    late.add(times(3)).unwrap();
+    assert_eq!(one::<i64>(&mut open, "SELECT times(7)").await, 21);
+}
+
+#[tokio::test]
+async fn late_function_with_an_impossible_name_adds_nothing() {
+    let late = LateFunctions::new();
+    let wrong = Sqlite::new()
+        .function("fine", 0, true, |_| Ok(1))
+        .function("", 0, true, |_| Ok(1));
+    assert_eq!(late.add(wrong).unwrap_err().kind(), Kind::Config);
+    let mut db = open_with(&Sqlite::new().late_functions(&late), "sqlite::memory:").await;
+    assert!(try_exec(&mut db, "SELECT fine()").await.is_err());
+}
+
+#[tokio::test]
+async fn variadic_aggregate_takes_any_number_of_arguments() {
+    let add = |count: &mut i64, args: &Arguments<'_>| {
+        *count += i64::try_from(args.len()).unwrap();
+        Ok(())
+    };
+    let driver = Sqlite::new().variadic_aggregate("counted", true, || 0, add, Ok);
+    let mut db = open_with(&driver, "sqlite::memory:").await;
+    let rows = "FROM (VALUES (1), (2), (3))";
+    assert_eq!(
+        one::<i64>(&mut db, &format!("SELECT counted() {rows}")).await,
+        0
+    );
+    assert_eq!(
+        one::<i64>(&mut db, &format!("SELECT counted(1, 2) {rows}")).await,
+        6
+    );
 }

@@ -34,6 +34,18 @@ async fn a_file_is_opened_in_wal_and_with_foreign_keys() {
 }
 
 #[tokio::test]
+async fn kept_journal_mode_is_that_of_the_file() {
+    for mode in ["truncate", "wal", "delete"] {
+        let file = TempDb::new();
+        connect(&template(&format!("{}?journal_mode={mode}", file.dsn()))).await;
+        let mut db = connect(&template(&format!("{}?journal_mode=keep", file.dsn()))).await;
+        // Only WAL is a property of the file.
+        let kept = if mode == "wal" { "wal" } else { "delete" };
+        assert_eq!(one::<String>(&mut db, "PRAGMA journal_mode").await, kept);
+    }
+}
+
+#[tokio::test]
 async fn every_option_reaches_every_connection() {
     let file = TempDb::new();
     let options = "journal_mode=truncate&synchronous=off&foreign_keys=no&cache_size=-500\

@@ -206,6 +206,13 @@ impl Answer {
         Next::Read
     }
 
+    /// Keeps the values of the described columns as the server writes them.
+    pub(crate) fn keep_text(&mut self) {
+        if let Some(layout) = &self.layout {
+            self.layout = Some(layout.to_text());
+        }
+    }
+
     fn describe(&mut self, layout: Arc<Layout>) {
         self.described = true;
         self.rows = None;
