@@ -311,7 +311,9 @@ fn postgres_says_what_its_sessions_do() {
         "{json}"
     );
     assert!(last["server_work"].is_number(), "{json}");
-    assert_eq!(json["limit"], "not_reached", "{json}");
+    // Four sleeping sessions limit nothing; other programs may keep the processors of the machine busy meanwhile.
+    let limit = json["limit"].as_str().unwrap();
+    assert!(["not_reached", "server_cpu"].contains(&limit), "{json}");
     assert!(!run.out.contains("cenote-secret"), "{run:?}");
 }
 
