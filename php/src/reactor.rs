@@ -115,6 +115,19 @@ impl Reactor {
         }));
     }
 
+    /// Runs the tasks until all have ended or the time has passed.
+    pub(crate) fn finish_tasks(&self, limit: Duration) {
+        let metrics = self.runtime.metrics();
+        self.wait(
+            async {
+                while metrics.num_alive_tasks() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            },
+            limit,
+        );
+    }
+
     /// Waits for a future without running anything else of PHP. Returns `None` if the time has passed before.
     pub(crate) fn wait<F: Future>(&self, future: F, limit: Duration) -> Option<F::Output> {
         self.runtime

@@ -206,7 +206,6 @@ impl Error {
 
     /// Marks a failed connect to hosts that answered, of which none has the role that the program asked for. The handle
     /// tries again until its callers' deadlines.
-    #[cfg(feature = "postgres")]
     #[must_use]
     pub(crate) fn without_host(mut self) -> Self {
         self.change(|details| details.is_without_host = true);

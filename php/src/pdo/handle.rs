@@ -493,7 +493,7 @@ impl Handle {
         }
         self.callables.refuse();
         // Errors of closing have nobody to go to.
-        let _ = reactor.wait(async { db.close().await.ok() }, CLOSE_LIMIT);
+        let _ = reactor.wait(db.close_and_drain(CLOSE_LIMIT), CLOSE_LIMIT);
         let _runtime = reactor.enter();
         drop(db);
     }
@@ -536,7 +536,8 @@ pub(crate) fn close_all() {
             handle.close();
         }
     }
+    // Nobody drives the runtime until the next request has a handle: what closes its socket in a task ends now.
     if let Some(reactor) = existing_reactor() {
-        reactor.turn();
+        reactor.finish_tasks(CLOSE_LIMIT);
     }
 }

@@ -72,7 +72,6 @@ pub(crate) use marks::question_marks;
 pub(crate) use masked::MASK;
 pub(crate) use masked::{masked, masked_at};
 pub use placeholders::Placeholders;
-#[cfg(feature = "postgres")]
 pub(crate) use resolved::Resolved;
 #[cfg(feature = "postgres")]
 pub(crate) use rows::RowInsert;
