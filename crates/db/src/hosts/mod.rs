@@ -8,17 +8,24 @@
 //!                                        └─ after 1 s, if a newer primary was seen: sockets of busy ones are shut down
 //! ```
 //!
-//! [`State`] decides and knows no I/O; [`watch`] asks the hosts; a driver admits each connection ([`Hosts::admit`]) and keeps
-//! its [`Place`]. A handle with one host of any role has none of this.
+//! [`State`] decides and knows no I/O; [`watch`] asks the hosts; [`search`] connects to one that fits, by a driver's
+//! [`Connector`](search::Connector), and admits the connection ([`Hosts::admit`]); the driver keeps its [`Place`]. A handle with one host of any role has none of this.
 
 #![cfg_attr(
-    not(feature = "postgres"),
+    not(any(feature = "postgres", feature = "mysql")),
     allow(
         dead_code,
-        reason = "only the driver of PostgreSQL chooses among hosts"
+        reason = "only the drivers of servers choose among hosts"
     )
 )]
 
+mod attrs;
+#[cfg_attr(
+    not(feature = "mysql"),
+    allow(dead_code, reason = "PostgreSQL numbers its promotions itself")
+)]
+pub(crate) mod promotions;
+pub(crate) mod search;
 mod state;
 pub(crate) mod watch;
 
@@ -30,11 +37,12 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+pub(crate) use self::attrs::{HostOptions, SessionAttrs};
 pub(crate) use self::state::Seen;
 use self::state::{Change, Fits, State};
 pub use self::state::{History, HostRole};
 use crate::driver::BoxFuture;
-use crate::{Db, Error, Result};
+use crate::{Db, Error, Kind, Result};
 
 /// Asks one host what it is, on a connection of its own: for drivers.
 pub trait HostProbe: Send + Sync {
@@ -102,6 +110,8 @@ pub(crate) struct Place {
     at_once: bool,
     cut: Cut,
 }
+
+const RETIRED: &str = "its host no longer has the role that target_session_attrs demands";
 
 /// A host of a handle, as [`Db::hosts`](crate::Db::hosts) shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,6 +388,29 @@ impl Place {
         self.hosts.hosts[self.host].wake.notify_one();
     }
 
+    /// Has the host of a lost connection asked, and says in the error if it is the reason.
+    #[cold]
+    pub(crate) fn explain_lost(&self, lost: Error) -> Error {
+        self.suspect();
+        if !self.is_outdated() {
+            return lost;
+        }
+        let message = format!("{}; {RETIRED}", lost.message());
+        let was_never_sent = lost.was_never_sent();
+        let lost = lost.wrapped(Kind::ConnectionLost, message);
+        match was_never_sent {
+            true => lost.never_sent(),
+            false => lost,
+        }
+    }
+
+    /// Returns the error of a call that was not sent, because the connection was closed when its host was retired.
+    #[cold]
+    pub(crate) fn why_closed() -> Error {
+        let message = format!("the connection was closed before this call; {RETIRED}");
+        Error::new(Kind::ConnectionLost, message).never_sent()
+    }
+
     /// Returns the host as the DSN names it.
     fn name(&self) -> &str {
         &self.hosts.names[self.host]
@@ -411,7 +444,6 @@ impl fmt::Debug for Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
 
     #[test]
     fn failure_of_a_search_ends_with_the_last_search() {

@@ -18,6 +18,8 @@ pub struct HostRole {
     pub standby: bool,
     /// Transactions are read-only by default.
     pub read_only: bool,
+    /// The host accepts statements: not while a node of a Galera cluster is not synced with it.
+    pub ready: bool,
     /// The history that a primary writes; `None` if the host does not say.
     pub history: Option<History>,
 }
@@ -28,6 +30,7 @@ impl HostRole {
         HostRole {
             standby,
             read_only,
+            ready: true,
             history: None,
         }
     }

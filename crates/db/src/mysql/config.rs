@@ -11,7 +11,8 @@ use super::engine::Engine;
 use super::infile::Folder;
 use super::param::setting_name;
 use super::session::Session;
-use crate::driver::{Credentials, Dialect, Dsn, OptionReader, Options};
+use crate::driver::{Credentials, Dialect, Dsn, Hosts, OptionReader, Options};
+use crate::hosts::HostOptions;
 use crate::sql::{Backslashes, DoubleQuotes};
 use crate::{Error, Kind, Result};
 
@@ -23,6 +24,7 @@ const PORT: u16 = 3306;
 pub(super) struct Config {
     /// Tried in this order. Never empty.
     pub(super) servers: Vec<Server>,
+    pub(super) hosts: HostOptions,
     database: Option<String>,
     pub(super) tls: Tls,
     pub(super) session: Arc<Session>,
@@ -81,6 +83,7 @@ impl Config {
         let servers = read_servers(&mut reader)?;
         let database = reader.take("dbname").filter(|name| !name.is_empty());
         let tls = read_tls(&mut reader)?;
+        let hosts = HostOptions::take(&mut reader)?;
         let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = reader.take_duration("connect_timeout", Duration::from_secs(1))?;
         let keepalive = reader.take_duration("tcp_keepalive", Duration::from_secs(1))?;
@@ -108,6 +111,7 @@ impl Config {
         reader.finish()?;
         Ok(Config {
             servers,
+            hosts,
             database: database.map(str::to_owned),
             tls,
             session: Arc::new(session),
@@ -129,6 +133,12 @@ impl Config {
             Some(database) => format!("{}/{database}", servers.join(",")),
             None => servers.join(","),
         }
+    }
+
+    /// Returns the hosts to choose from; `None` if there is one, of any role.
+    pub(super) fn choice(&self) -> Option<Arc<Hosts>> {
+        let names = self.servers.iter().map(Server::to_string).collect();
+        self.hosts.choice(names)
     }
 
     /// Returns the user.

@@ -1,8 +1,10 @@
 //! The template, which connects to a server and logs in.
 
 use std::any::Any;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mysql_async::{DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
@@ -10,23 +12,48 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
 use super::config::{Config, Server, SslMode};
 use super::connection::MysqlConnection;
+use super::cut::{AtHost, Switch};
 use super::engine::Engine;
 use super::error;
+use super::role::{self, Described, Probe};
 use super::session::{Facts, Running};
+use super::suspicion;
 use super::wire::{Wire, caught};
-use crate::driver::time_limit::attempt_within;
-use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
+use crate::driver::{
+    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, HostProbe, HostRole, Hosts,
+    Template,
+};
+use crate::hosts::promotions::Promotions;
+use crate::hosts::search::{self, Connected, Connector};
+use crate::hosts::{Cut, SessionAttrs};
 use crate::{Error, Kind, Result};
 
 /// What all connections of a handle share.
 #[derive(Debug)]
 pub(super) struct MysqlTemplate {
     config: Config,
+    /// `None` where there is no choice: one host of any role.
+    hosts: Option<Arc<Hosts>>,
+    promotions: SharedPromotions,
 }
 
 impl MysqlTemplate {
     pub(super) fn new(config: Config) -> Self {
-        MysqlTemplate { config }
+        let hosts = config.choice();
+        let writes = hosts.as_ref().is_some_and(|hosts| hosts.writes);
+        MysqlTemplate {
+            config,
+            hosts,
+            promotions: SharedPromotions(writes.then(Arc::default)),
+        }
+    }
+
+    fn connector<'t>(&'t self, credentials: &'t Credentials) -> ToMysql<'t> {
+        ToMysql {
+            config: &self.config,
+            credentials,
+            promotions: self.promotions.clone(),
+        }
     }
 }
 
@@ -53,12 +80,39 @@ impl Template for MysqlTemplate {
         settings: &'t ConnectSettings,
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            let (wire, facts, running) = connect(&self.config, &credentials).await?;
-            let session = &self.config.session;
+            self.config.user(&credentials)?;
+            let (attrs, choice) = (self.config.hosts.attrs, self.hosts.as_ref());
+            let connector = self.connector(&credentials);
+            let Connected { session, place } =
+                search::connect(&connector, attrs, choice, false).await?;
+            let (facts, running) = session.facts.expect("the search has set it up");
+            let host = place.map(|place| AtHost {
+                place,
+                switch: session.switch,
+                is_demoted: false,
+            });
             let cache = settings.statement_cache;
             let engine = self.config.engine.unwrap_or(facts.engine);
-            let connection = MysqlConnection::new(wire, facts, running, session, cache, engine);
+            let settings = &self.config.session;
+            let mut connection =
+                MysqlConnection::new(session.wire, facts, running, settings, cache, engine);
+            connection.host = host;
             Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn hosts(&self) -> Option<&Arc<Hosts>> {
+        self.hosts.as_ref()
+    }
+
+    fn open_probe(
+        &self,
+        host: usize,
+        credentials: Credentials,
+    ) -> BoxFuture<'_, Result<Box<dyn HostProbe>>> {
+        Box::pin(async move {
+            let probe = Probe::open(&self.connector(&credentials), host).await?;
+            Ok(Box::new(probe) as Box<dyn HostProbe>)
         })
     }
 
@@ -67,64 +121,142 @@ impl Template for MysqlTemplate {
     }
 }
 
-/// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
-/// must leave time for the others.
-const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+/// The promotions that the handle has seen; `None` if it need not know: hosts of any role fit, or standbys.
+#[derive(Clone, Debug)]
+pub(super) struct SharedPromotions(Option<Arc<Mutex<Promotions>>>);
 
-/// Connects to the first server that can be reached. A refused login ends the search.
-///
-/// # Cancel safety
-///
-/// If dropped, nothing stays open.
-async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts, Running)> {
-    config.user(credentials)?;
-    let mut said = Vec::new();
-    let mut last = None;
-    let mut places = Vec::new();
-    for server in &config.servers {
-        match addresses(server).await {
-            Ok(found) => places.extend(found.into_iter().map(|address| (server, address))),
-            Err(wrong) => {
-                let wrong = unreachable_by(&wrong);
-                said.push(format!("{server}: {}", wrong.message()));
-                last = Some(wrong);
-            }
+impl SharedPromotions {
+    /// Returns the role of a server, with the history that it writes.
+    pub(super) fn complete(&self, described: &Described) -> HostRole {
+        let mut role = described.role;
+        if let (Some(promotions), Some(server)) = (&self.0, &described.server) {
+            // Nothing that can panic runs under this lock.
+            let mut promotions = promotions.lock().unwrap_or_else(PoisonError::into_inner);
+            role.history = promotions.note(server, role);
         }
+        role
     }
-    let count = places.len();
-    for (n, (server, address)) in places.into_iter().enumerate() {
-        let limit = match config.connect_timeout {
-            None if n + 1 < count => Some(DEFAULT_ADDRESS_TIMEOUT),
-            limit => limit,
-        };
-        let attempt = log_in(config, credentials, server, address);
-        match attempt_within(limit, attempt).await {
-            Ok(connected) => return Ok(connected),
-            Err(wrong) => {
-                let is_final = wrong.kind() == Kind::Config || is_refused_login(&wrong);
-                said.push(format!("{server}: {}", wrong.message()));
-                last = Some(wrong);
-                if is_final {
-                    break;
-                }
-            }
-        }
-    }
-    let last = last.expect("there is at least one server to fail");
-    let kind = match last.kind() {
-        Kind::Config => return Err(last),
-        Kind::Timeout => Kind::Timeout,
-        _ => Kind::Connect,
-    };
-    // The addresses of one name usually fail with the same error.
-    said.dedup();
-    Err(last.wrapped(kind, format!("cannot connect to {}", said.join("; "))))
 }
 
-/// Whether the server refused the login for another reason than too many connections.
+/// Connects for [the search](search).
+pub(super) struct ToMysql<'t> {
+    config: &'t Config,
+    credentials: &'t Credentials,
+    pub(super) promotions: SharedPromotions,
+}
+
+/// An address of a server; `None` for a Unix socket. Its text is the server's name, because the addresses of one name usually
+/// fail with the same error.
+pub(super) struct Address {
+    server: Server,
+    address: Option<IpAddr>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(out)
+    }
+}
+
+pub(super) struct Session {
+    pub(super) wire: Wire,
+    switch: Arc<Switch>,
+    /// `None` until it is set up.
+    facts: Option<(Facts, Running)>,
+}
+
+impl Connector for ToMysql<'_> {
+    type Address = Address;
+    type Session = Session;
+
+    fn servers(&self) -> usize {
+        self.config.servers.len()
+    }
+
+    fn name(&self, server: usize) -> String {
+        self.config.servers[server].to_string()
+    }
+
+    fn connect_timeout(&self) -> Option<Duration> {
+        self.config.connect_timeout
+    }
+
+    async fn addresses(&self, server: usize) -> Result<Vec<Address>> {
+        let server = &self.config.servers[server];
+        let found = addresses(server)
+            .await
+            .map_err(|wrong| unreachable_by(&wrong))?;
+        let address = |address| Address {
+            server: server.clone(),
+            address,
+        };
+        Ok(found.into_iter().map(address).collect())
+    }
+
+    async fn log_in(&self, _: usize, address: &Address) -> Result<Session> {
+        let (config, credentials) = (self.config, self.credentials);
+        let wire = log_in(config, credentials, &address.server, address.address).await;
+        Ok(Session {
+            wire: wire.map_err(passing)?,
+            switch: Arc::default(),
+            facts: None,
+        })
+    }
+
+    /// Any role fits only where all hosts serve: a node of Galera may not.
+    async fn role(
+        &self,
+        session: &mut Session,
+        _: SessionAttrs,
+        choice: Option<&Arc<Hosts>>,
+    ) -> Result<Option<HostRole>> {
+        if choice.is_none() {
+            return Ok(None);
+        }
+        let described = caught(role::ask(&mut session.wire)).await;
+        let described = described.map_err(|wrong| passing(refused(wrong)))?;
+        Ok(Some(self.promotions.complete(&described)))
+    }
+
+    async fn set_up(&self, session: &mut Session) -> Result<()> {
+        let wire = &mut session.wire;
+        let set_up = async {
+            let facts = self.config.session.set_up(wire).await?;
+            Ok::<_, ClientError>((facts, Running::ask(wire).await?))
+        };
+        let (facts, running) = caught(set_up)
+            .await
+            .map_err(|wrong| passing(refused(wrong)))?;
+        facts.check(self.config.dialect)?;
+        session.facts = Some((facts, running));
+        Ok(())
+    }
+
+    fn cutter(&self, session: &mut Session) -> Result<Cut> {
+        let switch = Arc::clone(&session.switch);
+        Ok(Box::new(move || switch.cut()))
+    }
+
+    fn is_final(error: &Error) -> bool {
+        error.kind() == Kind::Config || is_refused_login(error)
+    }
+}
+
+/// Marks the errors of a server that serves nobody at present.
+fn passing(error: Error) -> Error {
+    match suspicion::is_passing(&error) {
+        true => error.without_host(),
+        false => error,
+    }
+}
+
+/// Whether the server refused the login for a reason that another server has as well: not one that has too many connections, shuts
+/// down, does not know this client, or is not synced.
 fn is_refused_login(error: &Error) -> bool {
-    const TOO_MANY: [i64; 3] = [1040, 1203, 1226];
-    error.code().is_some_and(|code| !TOO_MANY.contains(&code))
+    const OF_THIS_SERVER: [i64; 7] = [1040, 1047, 1053, 1129, 1130, 1203, 1226];
+    error
+        .code()
+        .is_some_and(|code| !OF_THIS_SERVER.contains(&code))
 }
 
 /// Returns the addresses of a server; a Unix socket has none.
@@ -147,13 +279,13 @@ async fn addresses(server: &Server) -> io::Result<Vec<Option<IpAddr>>> {
     }
 }
 
-/// Logs in and sets the session up.
+/// Logs in, without the settings of the session.
 async fn log_in(
     config: &Config,
     credentials: &Credentials,
     server: &Server,
     address: Option<IpAddr>,
-) -> Result<(Wire, Facts, Running)> {
+) -> Result<Wire> {
     // Made for each attempt: the client library does not wipe the password, so it lives as short as possible.
     let options = || -> Result<OptsBuilder> {
         let options = config.client_options(credentials)?;
@@ -202,12 +334,7 @@ async fn log_in(
             }
         }
     };
-    let mut wire = wire.map_err(refused)?;
-    let set_up = caught(config.session.set_up(&mut wire)).await;
-    let facts = set_up.map_err(refused)?;
-    facts.check(config.dialect)?;
-    let running = caught(Running::ask(&mut wire)).await.map_err(refused)?;
-    Ok((wire, facts, running))
+    wire.map_err(refused)
 }
 
 /// Returns the error of a password login to a server whose identity was not verified.
@@ -243,7 +370,7 @@ fn is_tls_failure(wrong: &io::Error) -> bool {
 }
 
 /// Returns the error of a failed connect.
-fn refused(wrong: ClientError) -> Error {
+pub(super) fn refused(wrong: ClientError) -> Error {
     match wrong {
         ClientError::Server(said) => error::from_server(said, Engine::Mysql),
         ClientError::Io(IoError::Io(wrong)) if is_tls_failure(&wrong) => {

@@ -11,6 +11,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
 use super::cancel::Kill;
+use super::cut::{AtHost, unless_cut};
 use super::decimal;
 use super::engine::Engine;
 use super::execute::Keep;
@@ -67,6 +68,10 @@ pub struct MysqlConnection {
     pub(super) warnings: u64,
     /// The number of statements prepared so far.
     pub(super) prepared: u64,
+    /// The layer began the open transaction as a read-only one.
+    pub(super) begun_read_only: bool,
+    /// `None` where there is no choice of hosts.
+    pub(super) host: Option<AtHost>,
 }
 
 impl MysqlConnection {
@@ -99,6 +104,8 @@ impl MysqlConnection {
             running,
             warnings: 0,
             prepared: 0,
+            begun_read_only: false,
+            host: None,
         }
     }
 
@@ -146,21 +153,23 @@ const PING_AFTER: Duration = Duration::from_millis(500);
 
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
+        let switch = self.switch();
         if decimal::is_among(request.params) {
-            return Box::pin(self.execute(request));
+            return unless_cut(switch, Box::pin(self.execute(request)));
         }
-        match self.kept(&request) {
+        let call: BoxFuture<'c, _> = match self.kept(&request) {
             // Cached statements have a small future of their own. Those that may end the transaction
             // unnoticed take the general path, which checks for that.
             Some(statement) if !statement.touches_session => {
                 boxed_in_place(|| self.exchange(request, statement, Keep::Known))
             }
             _ => Box::pin(self.execute(request)),
-        }
+        };
+        unless_cut(switch, call)
     }
 
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
-        Box::pin(self.execute_all(request))
+        unless_cut(self.switch(), Box::pin(self.execute_all(request)))
     }
 
     fn run_batch<'c>(
@@ -168,7 +177,9 @@ impl Connection for MysqlConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move { Ok(self.execute_batch(sql, sets, false).await?.0) })
+        let switch = self.switch();
+        let call = async move { Ok(self.execute_batch(sql, sets, false).await?.0) };
+        unless_cut(switch, Box::pin(call))
     }
 
     fn query_batch<'c>(
@@ -176,23 +187,25 @@ impl Connection for MysqlConnection {
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Vec<Batch>>> {
-        Box::pin(async move { Ok(self.execute_batch(sql, sets, true).await?.1) })
+        let switch = self.switch();
+        let call = async move { Ok(self.execute_batch(sql, sets, true).await?.1) };
+        unless_cut(switch, Box::pin(call))
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
-        Box::pin(self.prepare_only(sql))
+        unless_cut(self.switch(), Box::pin(self.prepare_only(sql)))
     }
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
-        Box::pin(self.open_stream(request))
+        unless_cut(self.switch(), Box::pin(self.open_stream(request)))
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        self.poll_stream(cx)
+        self.poll_stream_unless_cut(cx)
     }
 
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.close_stream())
+        unless_cut(self.switch(), Box::pin(self.close_stream()))
     }
 
     fn begin_with<'c>(
@@ -200,19 +213,19 @@ impl Connection for MysqlConnection {
         begin: &'c Begin,
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(self.begin_transaction(begin, first))
+        unless_cut(self.switch(), Box::pin(self.begin_transaction(begin, first)))
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
-        Box::pin(self.commit_transaction())
+        unless_cut(self.switch(), Box::pin(self.commit_transaction()))
     }
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.roll_back_transaction())
+        unless_cut(self.switch(), Box::pin(self.roll_back_transaction()))
     }
 
     fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>> {
-        Box::pin(self.at_savepoint(step))
+        unless_cut(self.switch(), Box::pin(self.at_savepoint(step)))
     }
 
     fn status(&self) -> Status {
@@ -236,7 +249,12 @@ impl Connection for MysqlConnection {
     }
 
     fn is_broken(&self) -> bool {
-        self.is_broken
+        self.is_broken || self.is_cut()
+    }
+
+    fn is_outdated(&self) -> bool {
+        let host = self.host.as_ref();
+        host.is_some_and(|host| host.is_demoted || host.place.is_outdated())
     }
 
     /// After an idle time the next call begins with a ping. There is no cheaper check, because the client library
@@ -246,24 +264,27 @@ impl Connection for MysqlConnection {
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.settle_all())
+        unless_cut(self.switch(), Box::pin(self.settle_all()))
     }
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async {
+        let switch = self.switch();
+        let call = async {
             self.begin_call().await?;
             let answer = caught(self.wire()?.ping()).await;
             self.end_call(answer).await
-        })
+        };
+        unless_cut(switch, Box::pin(call))
     }
 
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
-        Box::pin(self.reset_session())
+        unless_cut(self.switch(), Box::pin(self.reset_session()))
     }
 
     /// Sets a variable of the session, such as `innodb_lock_wait_timeout`.
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
-        Box::pin(async move {
+        let switch = self.switch();
+        let call = async move {
             let name = param::setting_name(name)?;
             let sql = format!("SET SESSION {name} = {}", param::literal(name, value)?);
             self.command(&sql).await?;
@@ -272,7 +293,8 @@ impl Connection for MysqlConnection {
                 Some(wrong) => Err(wrong.error()),
                 None => Ok(()),
             }
-        })
+        };
+        unless_cut(switch, Box::pin(call))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

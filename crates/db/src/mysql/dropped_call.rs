@@ -38,6 +38,7 @@ impl MysqlConnection {
         }
         // `begin_transaction` sets it again.
         self.begun_by_layer &= self.status != Status::Idle;
+        self.begun_read_only &= self.begun_by_layer;
         self.warnings = 0;
         self.in_flight = true;
         Ok(())
@@ -59,8 +60,7 @@ impl MysqlConnection {
     /// Pings the server before a call.
     pub(super) async fn ping_first(&mut self) -> Result<()> {
         if let Err(wrong) = caught(self.wire()?.ping()).await {
-            self.mark_lost();
-            return Err(error::lost_idle(wrong));
+            return Err(self.lose(error::lost_idle(wrong)));
         }
         self.needs_ping = false;
         Ok(())
@@ -97,15 +97,13 @@ impl MysqlConnection {
         match wrong {
             ClientError::Server(said) => {
                 let said = error::from_server(said, self.engine);
+                self.suspect_by(&said);
                 match self.ask().await {
-                    Ok(()) => said,
+                    Ok(()) => error::open_outcome(said),
                     Err(_) => error::closed_by(said),
                 }
             }
-            wrong => {
-                self.mark_lost();
-                error::lost(wrong)
-            }
+            wrong => self.lose(error::lost(wrong)),
         }
     }
 
@@ -118,10 +116,7 @@ impl MysqlConnection {
                 self.in_flight = false;
                 Ok(())
             }
-            Err(wrong) => {
-                self.mark_lost();
-                Err(error::lost(wrong))
-            }
+            Err(wrong) => Err(self.lose(error::lost(wrong))),
         }
     }
 
@@ -175,6 +170,10 @@ impl MysqlConnection {
     }
 
     pub(super) async fn disconnect(mut self: Box<Self>) -> Result<()> {
+        if self.is_cut() {
+            // Its host hangs, or is demoted: nobody waits for it. The drop kills what still runs there.
+            return Ok(());
+        }
         if self.in_flight || self.stream.is_some() || self.kill.is_some() {
             self.close_and_kill().await;
         }

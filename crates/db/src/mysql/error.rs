@@ -123,6 +123,20 @@ pub(super) fn closed_by(said: Error) -> Error {
     said.wrapped(Kind::ConnectionLost, message)
 }
 
+/// Returns the error of a statement that the server answered with an error during its commit. With Galera, the node may have lost its
+/// cluster after the others have received the transaction.
+pub(super) fn open_outcome(said: Error) -> Error {
+    const ERROR_DURING_COMMIT: i64 = 1180;
+    if said.code() != Some(ERROR_DURING_COMMIT) {
+        return said;
+    }
+    let message = format!(
+        "whether the transaction was committed is unknown: {}",
+        said.message()
+    );
+    said.wrapped(Kind::OutcomeUnknown, message)
+}
+
 fn no_infile(wrong: LocalInfileError) -> Error {
     let message = match &wrong {
         LocalInfileError::NoHandler => {

@@ -7,7 +7,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `config`, `session` | the DSN and the options; the settings of every session |
-//! | `connect` | the template; the choice of a server, and the login |
+//! | `connect` | the template; the login, for the search of a host |
+//! | `role`, `suspicion`, `cut` | what a server is; errors that have it asked; ends the calls on a host that was retired |
 //! | `connection` | implements the driver contract |
 //! | `dropped_call`, `cancel`, `wire` | the in-flight flag; kills the query of a dropped call; closes the socket on drop |
 //! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; cached statements; row streams |
@@ -23,6 +24,7 @@ mod commit_detection;
 mod config;
 mod connect;
 mod connection;
+mod cut;
 mod decimal;
 mod dropped_call;
 mod engine;
@@ -31,12 +33,14 @@ mod execute;
 mod infile;
 mod param;
 mod reset;
+mod role;
 mod run_all;
 mod session;
 mod session_effects;
 mod stale;
 mod statement;
 mod stream;
+mod suspicion;
 mod transaction;
 mod types;
 mod wire;

@@ -210,18 +210,21 @@ impl MysqlConnection {
         let read = ready!(reading.as_mut().poll(cx));
         stream.reading = None;
         self.wire = read.wire;
-        if self.wire.is_none() {
-            self.mark_lost();
-        }
+        let is_lost = self.wire.is_none();
         if let Some(ended) = read.ended {
             self.stream = None;
             self.status = ended.status;
             self.warnings = ended.warnings;
         }
-        match read.rows {
-            Ok(rows) if rows.is_empty() => Poll::Ready(Ok(None)),
-            rows => Poll::Ready(rows.map(Some)),
-        }
+        Poll::Ready(match read.rows {
+            Ok(rows) if rows.is_empty() => Ok(None),
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if is_lost => Err(self.lose(error)),
+            Err(error) => {
+                self.suspect_by(&error);
+                Err(error)
+            }
+        })
     }
 
     /// Ends a stream before its last row.

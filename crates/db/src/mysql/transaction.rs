@@ -29,6 +29,7 @@ impl MysqlConnection {
         begin.check_not_deferrable()?;
         self.command(begin_sql(begin)).await?;
         self.begun_by_layer = true;
+        self.begun_read_only = begin.read_only;
         match first {
             Some(first) => self.execute(first).await,
             None => Ok(Outcome::default()),

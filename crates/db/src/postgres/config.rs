@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::engine::Engine;
 use super::env::Environment;
 use super::net::client_certificate::{CertificateMode, ClientCertificate, FileOption};
-use super::net::role;
 use super::net::socket::TcpOptions;
 use super::net::tls::{Negotiation, SslMode, Tls, TlsSettings};
 use super::net::verify::Roots;
@@ -18,6 +17,7 @@ use super::passfile::{self, Wanted};
 use super::require_auth::RequireAuth;
 use super::service::{Service, ServiceFiles};
 use crate::driver::{Credentials, Dsn, Hosts, OptionReader, Options, Secret};
+use crate::hosts::HostOptions;
 use crate::{Error, Kind, Result};
 
 /// PostgreSQL's default port.
@@ -44,9 +44,7 @@ pub(super) struct Config {
     pub(super) tls: Arc<Tls>,
     pub(super) channel_binding: ChannelBinding,
     pub(super) require_auth: RequireAuth,
-    pub(super) session_attrs: SessionAttrs,
-    /// `load_balance_hosts`: new connections go to the least used host that fits.
-    spread: bool,
+    pub(super) hosts: HostOptions,
     /// `None`: what the server says.
     pub(super) engine: Option<Engine>,
     /// The limit for each address.
@@ -75,18 +73,6 @@ pub(super) enum ChannelBinding {
     Prefer,
     /// Refuses a server that cannot, and a login without SCRAM.
     Require,
-}
-
-/// Which kind of server is acceptable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SessionAttrs {
-    Any,
-    ReadWrite,
-    ReadOnly,
-    Primary,
-    Standby,
-    /// A standby if there is one, otherwise any server.
-    PreferStandby,
 }
 
 /// User, database and password of a login.
@@ -169,21 +155,7 @@ impl Config {
             }
             None => RequireAuth::ANY,
         };
-        let session_attrs = reader.take_choice(
-            "target_session_attrs",
-            &[
-                ("any", SessionAttrs::Any),
-                ("read-write", SessionAttrs::ReadWrite),
-                ("read-only", SessionAttrs::ReadOnly),
-                ("primary", SessionAttrs::Primary),
-                ("standby", SessionAttrs::Standby),
-                ("prefer-standby", SessionAttrs::PreferStandby),
-            ],
-        )?;
-        let spread = reader.take_choice(
-            "load_balance_hosts",
-            &[("disable", false), ("random", true)],
-        )?;
+        let hosts = HostOptions::take(&mut reader)?;
         let engine = reader.take_choice("engine", &Engine::NAMES)?.flatten();
         let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
         let tcp = read_tcp(&mut reader)?;
@@ -204,8 +176,7 @@ impl Config {
             tls: Arc::new(Tls::new(tls)),
             channel_binding: channel_binding.unwrap_or(ChannelBinding::Prefer),
             require_auth,
-            session_attrs: session_attrs.unwrap_or(SessionAttrs::Any),
-            spread: spread.unwrap_or(false),
+            hosts,
             engine,
             connect_timeout,
             tcp,
@@ -236,15 +207,9 @@ impl Config {
     }
 
     /// Returns the hosts to choose from; `None` if there is one, of any role.
-    pub(super) fn hosts(&self) -> Option<Arc<Hosts>> {
-        let attrs = self.session_attrs;
-        if self.servers.len() == 1 && attrs == SessionAttrs::Any {
-            return None;
-        }
+    pub(super) fn choice(&self) -> Option<Arc<Hosts>> {
         let names = self.servers.iter().map(Server::to_string).collect();
-        let writes = matches!(attrs, SessionAttrs::ReadWrite | SessionAttrs::Primary);
-        let fits = Arc::new(move |role| role::fits(attrs, role));
-        Some(Hosts::new(names, fits, writes, self.spread))
+        self.hosts.choice(names)
     }
 
     /// Returns the login for this server: the credentials, completed by the service file, the environment and the

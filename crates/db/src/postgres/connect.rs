@@ -11,7 +11,7 @@ use super::connection::PostgresConnection;
 use super::engine::Engine;
 use super::known_type::KnownType;
 use super::listening::PostgresListening;
-use super::net::hosts::{self, Connected};
+use super::net::hosts::{self, Connected, Session};
 use super::net::role::Probe;
 use crate::Result;
 use crate::driver::{
@@ -35,7 +35,7 @@ impl PostgresTemplate {
             ..Types::default()
         };
         PostgresTemplate {
-            hosts: config.hosts(),
+            hosts: config.choice(),
             config,
             types: Arc::new(types),
         }
@@ -66,8 +66,7 @@ impl Template for PostgresTemplate {
         Box::pin(async move {
             let choice = self.hosts.as_ref();
             let Connected {
-                started,
-                peer,
+                session: Session { started, peer },
                 place,
             } = hosts::connect(&self.config, choice, &credentials, false).await?;
             let types = Arc::clone(&self.types);

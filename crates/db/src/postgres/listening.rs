@@ -40,7 +40,7 @@ impl PostgresListening {
     /// transactions accepts LISTEN and drops every notification. The client cannot see in which mode a pooler
     /// works, so it refuses all.
     pub(super) async fn new(connected: Connected) -> Result<Self> {
-        let (mut started, place) = (connected.started, connected.place);
+        let (mut started, place) = (connected.session.started, connected.place);
         if let Some(misread) = Session::new(started.parameters.clone()).misread() {
             return Err(error::misread(misread));
         }

@@ -5,8 +5,9 @@ use super::connection::PostgresConnection;
 use super::error;
 use super::protocol::answer::Answer;
 use super::protocol::message::Report;
+use crate::Error;
 use crate::driver::Status;
-use crate::{Error, Kind};
+use crate::hosts::Place;
 
 impl PostgresConnection {
     /// Has the host asked what it is, if there is a choice of hosts.
@@ -39,31 +40,12 @@ impl PostgresConnection {
         }
     }
 
-    /// Has the host of a lost connection asked, and says in the error if it is the reason.
-    #[cold]
-    fn suspect_lost(&self, lost: Error) -> Error {
-        let Some(place) = &self.place else {
-            return lost;
-        };
-        place.suspect();
-        match place.is_outdated() {
-            true => {
-                let message = format!("{}; {RETIRED}", lost.message());
-                let was_never_sent = lost.was_never_sent();
-                let lost = lost.wrapped(Kind::ConnectionLost, message);
-                if was_never_sent {
-                    lost.never_sent()
-                } else {
-                    lost
-                }
-            }
-            false => lost,
-        }
-    }
-
     /// Returns the error of a lost connection: the server's reason, if it sent one.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
-        let lost = self.suspect_lost(lost);
+        let lost = match &self.place {
+            Some(place) => place.explain_lost(lost),
+            None => lost,
+        };
         let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
             return lost;
         };
@@ -108,13 +90,8 @@ impl PostgresConnection {
     #[cold]
     pub(super) fn why_broken(&self) -> Error {
         match &self.place {
-            Some(place) if place.is_outdated() => {
-                let message = format!("the connection was closed before this call; {RETIRED}");
-                Error::new(Kind::ConnectionLost, message).never_sent()
-            }
+            Some(place) if place.is_outdated() => Place::why_closed(),
             _ => self.farewell.clone().unwrap_or_else(error::broken),
         }
     }
 }
-
-const RETIRED: &str = "its host no longer has the role that target_session_attrs demands";

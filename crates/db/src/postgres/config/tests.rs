@@ -59,7 +59,7 @@ fn a_dsn_that_says_nothing_means_this_machine() {
     assert_eq!(config.servers, [server("", PORT)]);
     assert_eq!(config.tls.mode(), SslMode::Prefer);
     assert_eq!(config.channel_binding, ChannelBinding::Prefer);
-    assert_eq!(config.session_attrs, SessionAttrs::Any);
+    assert_eq!(config.hosts.attrs, SessionAttrs::Any);
     assert_eq!(config.connect_timeout, None);
     assert_eq!(config.tcp, TcpOptions::default());
     assert_eq!(config.parameters, []);
@@ -229,7 +229,7 @@ async fn the_environment_speaks_where_the_dsn_is_silent() {
         ("timezone".into(), "Asia/Tokyo".into())
     );
     assert_eq!(config.connect_timeout, Some(Duration::from_secs(9)));
-    assert_eq!(config.session_attrs, SessionAttrs::Standby);
+    assert_eq!(config.hosts.attrs, SessionAttrs::Standby);
     assert_eq!(config.channel_binding, ChannelBinding::Require);
 }
 

@@ -1,49 +1,28 @@
-//! Connects to the first suitable server of a list.
-//!
-//! ```text
-//! server ──lookup──> addresses ──TCP, TLS──> socket ──login──> session ──> target_session_attrs?
-//!   next <───────────── next <─────────────── failed              no: the next server
-//! ```
-//!
-//! Servers are tried in the order of the options, but those first that are known to fit; the addresses of a name in the order
-//! of the lookup, which is made for every connect. Where the order does not matter, a server that takes its time is not
-//! waited for: the next one is tried beside it. As in libpq a refused login ends the search: another server would refuse it
-//! too, and repeated attempts lock accounts. The servers that are being tried go on.
+//! Connects to PostgreSQL for [the search](search): addresses, sockets, logins with and without TLS.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
-
-use cenote_pool::{Runtime, TokioRuntime, within};
 
 #[cfg(unix)]
 use super::super::config::SOCKET_FOLDERS;
-use super::super::config::{Config, Login, Server, SessionAttrs};
+use super::super::config::{Config, Login, Server};
 use super::super::startup::{self, Started};
 use super::role;
 use super::socket::{self, Socket, TcpOptions};
 use super::tls::{self, Negotiated, SslMode, Tls};
-use crate::driver::time_limit::attempt_within;
-use crate::driver::{BoxFuture, Credentials, Hosts};
-use crate::hosts::Place;
+use crate::driver::{Credentials, HostRole, Hosts};
+use crate::hosts::search::{self, Connector};
+use crate::hosts::{Cut, SessionAttrs};
 use crate::{Error, Kind, Result};
-
-/// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
-/// must leave time for the others.
-const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How long a server may take before the next one is tried beside it, where the order does not matter.
-const STAGGER: Duration = Duration::from_millis(200);
 
 /// An address of a server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    address: Address,
+    address: At,
     /// The host name that the certificate must match.
     name: String,
     tcp: TcpOptions,
@@ -52,7 +31,7 @@ pub(crate) struct Peer {
 }
 
 #[derive(Clone, Debug)]
-enum Address {
+enum At {
     Tcp(SocketAddr),
     #[cfg(unix)]
     Unix(String),
@@ -90,11 +69,11 @@ impl Peer {
         let address = match &self.address {
             #[cfg(unix)]
             // As in libpq, Unix sockets never use TLS.
-            Address::Unix(path) => {
+            At::Unix(path) => {
                 let opened = socket::open_unix(path).await;
                 return opened.map_err(|error| unreachable_by(&error).because(error));
             }
-            Address::Tcp(address) => *address,
+            At::Tcp(address) => *address,
         };
         let tcp = socket::open_tcp(address, &self.tcp)
             .await
@@ -128,39 +107,22 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
-            Address::Tcp(address) if address.ip().to_string() == self.name => address.fmt(out),
-            Address::Tcp(address) if self.name.is_empty() => address.fmt(out),
-            Address::Tcp(address) => write!(out, "{} ({address})", self.name),
+            At::Tcp(address) if address.ip().to_string() == self.name => address.fmt(out),
+            At::Tcp(address) if self.name.is_empty() => address.fmt(out),
+            At::Tcp(address) => write!(out, "{} ({address})", self.name),
             #[cfg(unix)]
-            Address::Unix(path) => path.fmt(out),
+            At::Unix(path) => path.fmt(out),
         }
     }
 }
 
-/// A session with a server that fits.
-pub(crate) struct Connected {
+/// A session, and how to open further sockets to its server.
+pub(crate) struct Session {
     pub(crate) started: Started,
     pub(crate) peer: Peer,
-    /// `None` where there is no choice of hosts.
-    pub(crate) place: Option<Arc<Place>>,
 }
 
-/// What is the same for all attempts of one connect.
-struct Search<'c> {
-    config: &'c Config,
-    choice: Option<&'c Arc<Hosts>>,
-    credentials: &'c Credentials,
-    wanted: SessionAttrs,
-    /// The session only listens: nothing is lost if it is cut.
-    listens: bool,
-}
-
-/// How a server was tried.
-enum Tried {
-    Connected(Box<Connected>),
-    /// The errors of its addresses, the last of which may end the search.
-    Failed(Vec<(String, Error)>),
-}
+pub(crate) type Connected = search::Connected<Session>;
 
 /// Connects to the first server that accepts the login and matches `target_session_attrs`.
 ///
@@ -170,196 +132,130 @@ enum Tried {
 ///
 /// # Errors
 ///
-/// [`Kind::Connect`], with the error of each server and the SQLSTATE of the last one that reported any;
-/// [`Kind::Timeout`] if every attempt timed out; [`Kind::Config`] for a mistake in the configuration.
+/// See [`search::connect`].
 pub(crate) async fn connect(
     config: &Config,
     choice: Option<&Arc<Hosts>>,
     credentials: &Credentials,
     listens: bool,
 ) -> Result<Connected> {
-    if let Some(hosts) = choice {
-        hosts.begin();
-    }
-    let mut failures = Failures::default();
-    for wanted in rounds(config.session_attrs) {
-        let search = Search {
-            config,
-            choice,
-            credentials,
-            wanted,
-            listens,
-        };
-        loop {
-            failures.has_appeared = false;
-            if let Some(connected) = side_by_side(&search, &mut failures).await {
-                return Ok(*connected);
-            }
-            // The next search begins with the host that has appeared.
-            if !failures.has_appeared {
-                break;
-            }
-        }
-        if failures.are_final {
-            break;
-        }
-    }
-    let is_without_host = choice.is_some() && failures.has_unfit && !failures.are_final;
-    let error = failures.into_error();
-    Err(match is_without_host {
-        true => error.without_host(),
-        false => error,
-    })
+    let connector = ToPostgres {
+        config,
+        credentials,
+    };
+    // Nothing is lost if a session is cut that only listens.
+    search::connect(&connector, config.hosts.attrs, choice, listens).await
 }
 
-/// Tries the servers in order: the next one when one has failed. Where the order does not matter, also when one has not
-/// answered for [`STAGGER`]: the caller has asked for any of equal servers, or for the primary, which usually is one server.
+/// Logs in to the first address of a server that answers, whatever it is.
 ///
 /// # Cancel safety
 ///
 /// If dropped, nothing stays open.
-async fn side_by_side(search: &Search<'_>, failures: &mut Failures) -> Option<Box<Connected>> {
-    let runtime = TokioRuntime::new();
-    let mut appeared = pin!(search.choice.map(|hosts| hosts.fits_now()));
-    if let Some(appeared) = appeared.as_mut().as_pin_mut() {
-        // A host that fits from now on is not missed.
-        appeared.enable();
-    }
-    let order = match search.choice {
-        None => (0..search.config.servers.len()).collect(),
-        Some(hosts) => hosts.order(|role| role::fits(search.wanted, role)),
+pub(super) async fn log_in_to(
+    config: &Config,
+    server: usize,
+    credentials: &Credentials,
+) -> Result<Started> {
+    let connector = ToPostgres {
+        config,
+        credentials,
     };
-    let in_turn = search
-        .choice
-        .is_none_or(|hosts| !hosts.writes && !hosts.spread);
-    let mut left = order.iter().enumerate();
-    let mut trying: Vec<BoxFuture<'_, Tried>> = Vec::new();
-    loop {
-        // After a refused login those that are being tried go on: they may have let us in already.
-        if failures.are_final {
-            left = [].iter().enumerate();
-        }
-        if let Some((nth, &server)) = left.next() {
-            let is_last = nth + 1 == order.len();
-            trying.push(Box::pin(try_server(search, server, is_last)));
-        } else if trying.is_empty() {
-            return None;
-        }
-        let limit = (left.len() > 0 && !in_turn).then_some(STAGGER);
-        let next = poll_fn(|cx| {
-            for nth in 0..trying.len() {
-                if let Poll::Ready(tried) = trying[nth].as_mut().poll(cx) {
-                    drop(trying.swap_remove(nth));
-                    return Poll::Ready(Some(tried));
-                }
-            }
-            // A server that hangs need not be waited for.
-            match appeared.as_mut().as_pin_mut() {
-                Some(appeared) if failures.has_unfit && !failures.are_final => {
-                    appeared.poll(cx).map(|()| None)
-                }
-                _ => Poll::Pending,
-            }
-        });
-        match within(&runtime, limit, next).await {
-            // The next server is tried beside those that have not answered.
-            None => {}
-            Some(None) => {
-                failures.has_appeared = true;
-                return None;
-            }
-            Some(Some(Tried::Connected(connected))) => return Some(connected),
-            Some(Some(Tried::Failed(errors))) => {
-                for (whom, error) in errors {
-                    failures.note(&whom, error);
-                }
-            }
-        }
+    Ok(search::log_in_to(&connector, server).await?.started)
+}
+
+/// Marks the errors of a server that shuts down, or starts.
+fn passing(error: Error) -> Error {
+    match error.sql_state() {
+        Some("57P01" | "57P02" | "57P03") => error.without_host(),
+        _ => error,
     }
 }
 
-/// Tries the addresses of a server, one after the other.
-async fn try_server(search: &Search<'_>, index: usize, is_last_server: bool) -> Tried {
-    let server = &search.config.servers[index];
-    let login = match search.config.login(server, search.credentials).await {
-        Ok(login) => login,
-        Err(error) => return Tried::Failed(vec![(server.to_string(), error)]),
-    };
-    let peers = match peers_of(server, search.config).await {
-        Ok(peers) => peers,
-        Err(error) => return Tried::Failed(vec![(server.to_string(), error)]),
-    };
-    let mut errors = Vec::new();
-    for (nth, peer) in peers.iter().enumerate() {
-        let is_last = is_last_server && nth + 1 == peers.len();
-        let limit = match search.config.connect_timeout {
-            None if is_last => None,
-            limit => Some(limit.unwrap_or(DEFAULT_ADDRESS_TIMEOUT)),
+struct ToPostgres<'c> {
+    config: &'c Config,
+    credentials: &'c Credentials,
+}
+
+/// An address of a server, and the login there.
+struct Address {
+    peer: Peer,
+    login: Arc<Login>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.peer.fmt(out)
+    }
+}
+
+impl Connector for ToPostgres<'_> {
+    type Address = Address;
+    type Session = Session;
+
+    fn servers(&self) -> usize {
+        self.config.servers.len()
+    }
+
+    fn name(&self, server: usize) -> String {
+        self.config.servers[server].to_string()
+    }
+
+    fn connect_timeout(&self) -> Option<Duration> {
+        self.config.connect_timeout
+    }
+
+    async fn addresses(&self, server: usize) -> Result<Vec<Address>> {
+        let server = &self.config.servers[server];
+        let login = Arc::new(self.config.login(server, self.credentials).await?);
+        let peers = peers_of(server, self.config).await?;
+        let with_login = |peer| Address {
+            peer,
+            login: Arc::clone(&login),
         };
-        match attempt_within(limit, attempt(search, index, peer, &login)).await {
-            Ok(Ok(connected)) => return Tried::Connected(Box::new(connected)),
-            Ok(Err(unfit)) => {
-                errors.push((peer.to_string(), unfit));
-                break;
-            }
-            Err(error) => {
-                let is_final = is_final(&error);
-                errors.push((peer.to_string(), error));
-                if is_final {
-                    break;
-                }
-            }
-        }
+        Ok(peers.into_iter().map(with_login).collect())
     }
-    Tried::Failed(errors)
-}
 
-/// Returns the kinds of server to look for, one after the other.
-fn rounds(attrs: SessionAttrs) -> Vec<SessionAttrs> {
-    match attrs {
-        SessionAttrs::PreferStandby => vec![SessionAttrs::Standby, SessionAttrs::Any],
-        attrs => vec![attrs],
+    async fn log_in(&self, _: usize, address: &Address) -> Result<Session> {
+        let logged_in = log_in(&address.peer, self.config, &address.login).await;
+        let (started, peer) = logged_in.map_err(passing)?;
+        Ok(Session { started, peer })
     }
-}
 
-/// Opens a session. The inner error says why the server does not fit.
-async fn attempt(
-    search: &Search<'_>,
-    index: usize,
-    peer: &Peer,
-    login: &Login,
-) -> Result<Result<Connected>> {
-    let (mut started, peer) = log_in(peer, search.config, login).await?;
-    // Dropping an unsuitable session closes its socket; no transaction is open.
-    let mut role = None;
-    if search.wanted != SessionAttrs::Any {
-        let found = role.insert(role::ask(&mut started).await?);
-        if search.choice.is_some_and(|hosts| hosts.writes) {
-            found.history = role::history(&mut started, *found).await?;
+    async fn role(
+        &self,
+        session: &mut Session,
+        wanted: SessionAttrs,
+        choice: Option<&Arc<Hosts>>,
+    ) -> Result<Option<HostRole>> {
+        if wanted == SessionAttrs::Any {
+            return Ok(None);
         }
-        if !role::fits(search.wanted, *found) {
-            if let Some(hosts) = search.choice {
-                hosts.observe(index, role, TokioRuntime::new().now());
-            }
-            return Ok(Err(not_wanted(search.wanted)));
+        let started = &mut session.started;
+        let mut role = role::ask(started).await.map_err(passing)?;
+        if choice.is_some_and(|hosts| hosts.writes) {
+            let history = role::history(started, role).await;
+            role.history = history.map_err(passing)?;
         }
+        Ok(Some(role))
     }
-    let mut place = None;
-    if let Some(hosts) = search.choice {
-        let cut = started.wire.socket().cutter();
-        let cut = cut.map_err(|error| unreachable_by(&error).because(error))?;
-        let now = TokioRuntime::new().now();
-        place = hosts.admit(index, role, now, search.listens, cut);
-        if place.is_none() {
-            let message = "the server is a primary of an older timeline: another one was promoted";
-            return Ok(Err(Error::new(Kind::Connect, message).without_host()));
-        }
+
+    async fn set_up(&self, _: &mut Session) -> Result<()> {
+        // The startup has done it.
+        Ok(())
     }
-    Ok(Ok(Connected {
-        started,
-        peer,
-        place,
-    }))
+
+    fn cutter(&self, session: &mut Session) -> Result<Cut> {
+        let cut = session.started.wire.socket().cutter();
+        cut.map_err(|error| unreachable_by(&error).because(error))
+    }
+
+    fn is_final(error: &Error) -> bool {
+        let refused = error
+            .sql_state()
+            .is_some_and(|state| state.starts_with("28"));
+        refused || error.kind() == Kind::Config
+    }
 }
 
 /// Logs in with or without TLS, as `sslmode` demands; `allow` and `prefer` have a second attempt.
@@ -408,28 +304,6 @@ async fn log_in_with(
     Ok((started, peer.as_reached(is_tls)))
 }
 
-/// Logs in to the first address of a server that answers, whatever it is.
-///
-/// # Cancel safety
-///
-/// If dropped, nothing stays open.
-pub(super) async fn log_in_to(
-    config: &Config,
-    index: usize,
-    credentials: &Credentials,
-) -> Result<Started> {
-    let server = &config.servers[index];
-    let login = config.login(server, credentials).await?;
-    let mut failures = Failures::default();
-    for peer in peers_of(server, config).await? {
-        match log_in(&peer, config, &login).await {
-            Ok((started, _)) => return Ok(started),
-            Err(error) => failures.note(&peer.to_string(), error),
-        }
-    }
-    Err(failures.into_error())
-}
-
 /// Returns the addresses of a server, in the order in which they are tried.
 async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
     let peer = |address, is_local: bool| Peer {
@@ -438,7 +312,7 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
         tcp: config.tcp.clone(),
         tls: (!is_local && config.tls.mode() != SslMode::Disable).then(|| Arc::clone(&config.tls)),
     };
-    let over_tcp = |address| peer(Address::Tcp(address), false);
+    let over_tcp = |address| peer(At::Tcp(address), false);
     let port = server.port;
     if let Some(address) = server.address {
         return Ok(vec![over_tcp(SocketAddr::new(address, port))]);
@@ -447,12 +321,12 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
     {
         if server.is_socket() {
             let path = Server::socket_path(&server.name, port);
-            return Ok(vec![peer(Address::Unix(path), true)]);
+            return Ok(vec![peer(At::Unix(path), true)]);
         }
         if server.name.is_empty() {
             let paths = SOCKET_FOLDERS.map(|folder| Server::socket_path(folder, port));
             if let Some(path) = paths.into_iter().find(|path| exists(path)) {
-                return Ok(vec![peer(Address::Unix(path), true)]);
+                return Ok(vec![peer(At::Unix(path), true)]);
             }
         }
     }
@@ -468,7 +342,7 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
         })?;
     let mut peers: Vec<Peer> = Vec::new();
     for address in found {
-        let known = |peer: &Peer| matches!(peer.address, Address::Tcp(known) if known == address);
+        let known = |peer: &Peer| matches!(peer.address, At::Tcp(known) if known == address);
         // Some systems return an address once per socket type.
         if !peers.iter().any(known) {
             peers.push(over_tcp(address));
@@ -485,24 +359,6 @@ fn exists(path: &str) -> bool {
     std::fs::exists(path).unwrap_or(false)
 }
 
-/// Whether every other server would fail with the same error: a refused login, or a mistake in the configuration.
-fn is_final(error: &Error) -> bool {
-    let refused = error
-        .sql_state()
-        .is_some_and(|state| state.starts_with("28"));
-    refused || error.kind() == Kind::Config
-}
-
-fn not_wanted(wanted: SessionAttrs) -> Error {
-    let what = match wanted {
-        SessionAttrs::ReadWrite => "the server is read-only, but target_session_attrs=read-write",
-        SessionAttrs::ReadOnly => "the server is writable, but target_session_attrs=read-only",
-        SessionAttrs::Primary => "the server is a standby, but target_session_attrs=primary",
-        _ => "the server is not a standby, which target_session_attrs demands",
-    };
-    Error::new(Kind::Connect, what).without_host()
-}
-
 fn unreachable_by(error: &io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
@@ -511,59 +367,4 @@ fn unreachable_by(error: &io::Error) -> Error {
         _ => "",
     };
     Error::new(Kind::Connect, format!("{error}{hint}"))
-}
-
-/// The errors of all attempts.
-#[derive(Default)]
-struct Failures {
-    said: Vec<String>,
-    /// A server answered that does not fit, or does not let anybody in yet.
-    has_unfit: bool,
-    /// The search ended because a host fits that did not before.
-    has_appeared: bool,
-    /// Every other server would fail with the last error.
-    are_final: bool,
-    all_too_slow: Option<bool>,
-    last: Option<Error>,
-}
-
-impl Failures {
-    fn note(&mut self, whom: &str, error: Error) {
-        self.are_final |= is_final(&error);
-        let is_starting = matches!(error.sql_state(), Some("57P01" | "57P02" | "57P03"));
-        self.has_unfit |= is_starting || error.is_without_host();
-        let line = match error.kind() {
-            Kind::Config => error.message().to_owned(),
-            _ => format!("{whom}: {}", error.message()),
-        };
-        // The second round of prefer-standby repeats the errors of the first.
-        if !self.said.contains(&line) {
-            self.said.push(line);
-        }
-        let too_slow = error.kind() == Kind::Timeout;
-        self.all_too_slow = Some(self.all_too_slow.unwrap_or(true) && too_slow);
-        let says_more = error.sql_state().is_some() || error.kind() == Kind::Config;
-        if says_more
-            || self
-                .last
-                .as_ref()
-                .is_none_or(|last| last.sql_state().is_none())
-        {
-            self.last = Some(error);
-        }
-    }
-
-    fn into_error(self) -> Error {
-        let last = self.last.expect("there is at least one server to fail");
-        let kind = match last.kind() {
-            Kind::Config => return last,
-            _ if self.all_too_slow == Some(true) => Kind::Timeout,
-            _ => Kind::Connect,
-        };
-        let message = match self.said.len() {
-            1 => format!("cannot connect to {}", self.said[0]),
-            _ => format!("cannot connect to any server: {}", self.said.join("; ")),
-        };
-        last.wrapped(kind, message)
-    }
 }

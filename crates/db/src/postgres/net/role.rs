@@ -1,6 +1,6 @@
 //! What a server is: primary or standby, and which timeline it writes.
 
-use super::super::config::{Config, SessionAttrs};
+use super::super::config::Config;
 use super::super::startup::Started;
 use super::hosts;
 use crate::Result;
@@ -44,18 +44,6 @@ fn read_history(told: &str) -> Option<History> {
         cluster: cluster.parse().ok()?,
         timeline: u32::from_str_radix(timeline, 16).ok()?,
     })
-}
-
-/// Returns whether a server of this role is acceptable.
-pub(crate) fn fits(wanted: SessionAttrs, role: HostRole) -> bool {
-    match wanted {
-        SessionAttrs::Any | SessionAttrs::PreferStandby => true,
-        // A standby is read-only, too.
-        SessionAttrs::ReadWrite => !role.read_only && !role.standby,
-        SessionAttrs::ReadOnly => role.read_only || role.standby,
-        SessionAttrs::Primary => !role.standby,
-        SessionAttrs::Standby => role.standby,
-    }
 }
 
 /// A session that only asks what its server is.
