@@ -13,10 +13,7 @@
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql")),
-    allow(
-        dead_code,
-        reason = "only the drivers of servers choose among hosts"
-    )
+    allow(dead_code, reason = "only the drivers of servers choose among hosts")
 )]
 
 mod attrs;

@@ -213,7 +213,10 @@ impl Connection for MysqlConnection {
         begin: &'c Begin,
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
-        unless_cut(self.switch(), Box::pin(self.begin_transaction(begin, first)))
+        unless_cut(
+            self.switch(),
+            Box::pin(self.begin_transaction(begin, first)),
+        )
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {

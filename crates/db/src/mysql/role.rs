@@ -126,7 +126,9 @@ mod tests {
     use super::*;
 
     fn told(pairs: &[(&str, &str)]) -> Told {
-        let pairs = pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        let pairs = pairs
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
         Told(pairs.collect())
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::hosts::SessionAttrs;
 
 /// With nothing in the environment.
 fn read(dsn: &str) -> Result<Config> {
