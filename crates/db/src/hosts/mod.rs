@@ -16,12 +16,14 @@
     allow(dead_code, reason = "only the drivers of servers choose among hosts")
 )]
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod attrs;
 #[cfg_attr(
     not(feature = "mysql"),
     allow(dead_code, reason = "PostgreSQL numbers its promotions itself")
 )]
 pub(crate) mod promotions;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) mod search;
 mod state;
 pub(crate) mod watch;
@@ -34,6 +36,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use self::attrs::{HostOptions, SessionAttrs};
 pub(crate) use self::state::Seen;
 use self::state::{Change, Fits, State};
