@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use cenote::{Coroutine, Error, Kind, Result};
-use tokio::sync::oneshot;
+use tokio::sync::{Barrier, oneshot};
 
 use super::support::{
     Shop, block_on_plain_thread, connection_id, count, insert, numbers, poll_once, quiet, run_in,
@@ -48,11 +48,14 @@ async fn a_scope_is_current_only_while_it_is_polled() {
 #[tokio::test]
 async fn scopes_that_are_polled_in_turn_keep_their_bindings_apart() -> Result<()> {
     let shop = shop(2).await;
+    // One that ends before the other begins would leave its connection to it.
+    let both_pin = Barrier::new(2);
     let scope = |n: i64| {
-        let shop = &shop;
+        let (shop, both_pin) = (&shop, &both_pin);
         cenote::scope(async move {
             let _pin = shop.pin().await?;
             let id = connection_id(shop).await?;
+            both_pin.wait().await;
             for _ in 0..5 {
                 tokio::task::yield_now().await;
                 insert(shop, n).await?;
