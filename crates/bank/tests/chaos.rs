@@ -96,7 +96,7 @@ mod servers {
             length: length(),
             chaos: Some(Chaos {
                 server: Some(server),
-                only: Vec::new(),
+                ..Chaos::default()
             }),
             ..Options::default()
         }

@@ -251,7 +251,11 @@ pub(crate) fn fault(now: &Snapshot, paint: Paint) -> String {
             format!("none for {seconds:.1} s, the last: {name}")
         }
     };
-    labelled("fault", "", &words)
+    let failover = now.failover.map(|took| {
+        let seconds = took.as_secs_f64();
+        format!("; writes were back after {seconds:.2} s")
+    });
+    labelled("fault", "", &(words + &failover.unwrap_or_default()))
 }
 
 /// What the auditor says so far.
@@ -285,6 +289,7 @@ mod tests {
             audits: Audits::default(),
             before: 10_000_000,
             phases: Vec::new(),
+            failover: None,
         }
     }
 
