@@ -103,6 +103,27 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
             fault.recovery_max_ms
         ));
     }
+    if let Some(cluster) = &report.cluster {
+        let count = cluster.failovers.iter().map(|it| it.count as u64).sum();
+        lines.push(row(
+            "promotions",
+            count,
+            "and how long until writes were back",
+        ));
+        for failover in &cluster.failovers {
+            lines.push(format!(
+                "  {:<19} {:>3}  {:.0} ms median, {:.0} ms longest",
+                failover.kind.name(),
+                failover.count,
+                failover.writes_back_median_ms,
+                failover.writes_back_max_ms
+            ));
+        }
+        lines.push(format!("cut off      {}", cluster.errors.losses()));
+        for (name, count) in &cluster.errors.others {
+            lines.push(row(&format!("  {name}"), *count, "errors of clients"));
+        }
+    }
     for left_out in &report.left_out {
         lines.push(format!("left out     {left_out}"));
     }
