@@ -30,7 +30,7 @@
 
 pub mod accounts;
 mod checks;
-mod cluster;
+pub mod cluster;
 mod database;
 mod faults;
 pub mod figures;
@@ -48,6 +48,6 @@ pub use crate::report::Recorder;
 pub use crate::run::{Chaos, Checked, Error, Options, Run};
 pub use crate::summary::{Millis, Money, NotBegun, RolledBack, Summary};
 pub use crate::workload::{
-    CAUSES, Counts, ErrorCounts, LatencySummary, Monitor, Outcome, Phase, Snapshot,
+    CAUSES, Counts, ErrorCounts, LatencySummary, Monitor, OtherErrors, Outcome, Phase, Snapshot,
     silence_planned_panics,
 };

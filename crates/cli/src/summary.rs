@@ -120,8 +120,9 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
             ));
         }
         lines.push(format!("cut off      {}", cluster.errors.losses()));
-        for (name, count) in &cluster.errors.others {
-            lines.push(row(&format!("  {name}"), *count, "errors of clients"));
+        for (name, of) in &cluster.errors.others {
+            let first = of.first.replace(char::is_control, " ");
+            lines.push(row(&format!("  {name}"), of.count, &first));
         }
     }
     for left_out in &report.left_out {

@@ -47,13 +47,15 @@ jit = off
 
 /// The cluster. Dropped, its servers are killed, and its directory is removed.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     hosts: Vec<Host>,
     /// The index of the primary.
     primary: usize,
     programs: Programs,
     password: Secret,
     home: TempDir,
+    /// Nothing was broken since it was healed.
+    is_whole: bool,
     /// The directory stays.
     is_kept: bool,
 }
@@ -71,7 +73,7 @@ struct Host {
 }
 
 /// What went wrong with the cluster itself.
-type Trouble = String;
+pub type Trouble = String;
 
 impl Cluster {
     /// Starts a primary and two standbys, each for so many connections of clients.
@@ -83,7 +85,7 @@ impl Cluster {
     /// # Cancel safety
     ///
     /// Dropped, everything ends.
-    pub(crate) async fn start(connections: usize) -> Result<Self, Error> {
+    pub async fn start(connections: usize) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("cenote-cluster-").tempdir();
         let home = folder
             .map_err(|error| Error::Other(format!("there is no room for a cluster: {error}")))?;
@@ -94,6 +96,7 @@ impl Cluster {
             programs,
             password: password().map_err(|error| Error::Other(error.to_string()))?,
             home,
+            is_whole: false,
             is_kept: false,
         };
         match cluster.set_up(connections).await {
@@ -195,6 +198,21 @@ impl Cluster {
         self.home.path().display().to_string()
     }
 
+    /// The port of each host on 127.0.0.1.
+    pub fn ports(&self) -> Vec<u16> {
+        self.hosts.iter().map(|host| host.port).collect()
+    }
+
+    /// The port of the primary.
+    pub fn primary_port(&self) -> u16 {
+        self.hosts[self.primary].port
+    }
+
+    /// The password of the user `cenote`, whose database is `postgres`.
+    pub fn password(&self) -> &Secret {
+        &self.password
+    }
+
     /// The configuration that names all hosts and wants the primary.
     pub(crate) fn config(&self) -> DbConfig {
         self.config_of(&self.hosts, "target_session_attrs=read-write")
@@ -235,9 +253,27 @@ impl Cluster {
         self.log_of("tools")
     }
 
-    /// The server of the primary, to break it.
-    pub(crate) fn primary(&mut self) -> &mut Server {
-        &mut self.hosts[self.primary].server
+    /// Kills all processes of the primary.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, they are killed all the same.
+    pub async fn kill_primary(&mut self) {
+        self.server(self.primary).crash().await;
+    }
+
+    /// Shuts the primary down in order, without waiting for its clients.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may still shut down.
+    pub async fn stop_primary(&mut self) {
+        self.server(self.primary).stop().await;
+    }
+
+    /// Stops all processes of the primary; its connections stay open.
+    pub fn freeze_primary(&mut self) {
+        self.server(self.primary).freeze();
     }
 
     /// The indexes of the standbys.
@@ -247,12 +283,22 @@ impl Cluster {
 
     /// The server of a host, to break it.
     pub(crate) fn server(&mut self, host: usize) -> &mut Server {
+        self.is_whole = false;
         &mut self.hosts[host].server
     }
 
     /// Promotes the standby that has every acknowledged commit; the other one follows it. The primary must be dead or frozen.
     /// Returns when the new one accepts writes.
-    pub(crate) async fn promote(&mut self) -> Result<Instant, Trouble> {
+    ///
+    /// # Errors
+    ///
+    /// A standby does not do as it is told.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, standbys may follow nobody; [`heal`](Cluster::heal) has them follow the primary.
+    pub async fn promote(&mut self) -> Result<Instant, Trouble> {
+        self.is_whole = false;
         let mut reached = Vec::new();
         for standby in self.standbys() {
             let admin = self.admin(standby).await?;
@@ -304,10 +350,9 @@ impl Cluster {
         Ok(count)
     }
 
-    /// Whether all hosts run and none has to rejoin. A frozen one counts as running.
-    pub(crate) fn is_whole(&mut self) -> bool {
-        let mut hosts = self.hosts.iter_mut();
-        hosts.all(|host| !host.is_former && host.server.is_running())
+    /// Whether nothing was broken since it was healed.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// Continues hosts that are frozen.
@@ -318,24 +363,35 @@ impl Cluster {
     /// Brings every host back: former primaries are shut down and follow the new one, dead standbys start again. Returns when
     /// both standbys have all that was written up to then.
     ///
+    /// # Errors
+    ///
+    /// A program failed, or a host does not come back in time.
+    ///
     /// # Cancel safety
     ///
     /// Dropped, it can be called again.
-    pub(crate) async fn heal(&mut self) -> Result<(), Trouble> {
+    pub async fn heal(&mut self) -> Result<(), Trouble> {
         self.thaw();
-        for at in 0..HOSTS {
-            if self.hosts[at].is_former {
-                self.rejoin(at).await?;
-            } else if !self.hosts[at].server.is_running() {
-                self.start_host(at).await?;
+        if !self.hosts[self.primary].server.is_running() {
+            self.start_host(self.primary).await?;
+        }
+        for standby in self.standbys() {
+            if self.hosts[standby].is_former {
+                self.rejoin(standby).await?;
+                continue;
             }
+            if !self.hosts[standby].server.is_running() {
+                self.start_host(standby).await?;
+            }
+            // A promotion that failed has left it without a server to follow.
+            follow(&self.admin(standby).await?, &self.conninfo(self.primary)).await?;
         }
         self.wait_until_whole().await
     }
 
     /// Stops a host in order and starts it again.
     pub(crate) async fn restart(&mut self, host: usize) -> Result<(), Trouble> {
-        self.hosts[host].server.stop().await;
+        self.server(host).stop().await;
         self.start_host(host).await?;
         self.wait_until_whole().await
     }
@@ -423,7 +479,7 @@ impl Cluster {
     }
 
     /// Waits until both standbys follow the primary and have all that it has written.
-    async fn wait_until_whole(&self) -> Result<(), Trouble> {
+    async fn wait_until_whole(&mut self) -> Result<(), Trouble> {
         let admin = self.admin(self.primary).await?;
         let written: String = admin
             .query_as_one("SELECT pg_current_wal_flush_lsn()::text", ())
@@ -438,7 +494,9 @@ impl Cluster {
                 .map_err(because)?;
             Ok(following == 2)
         })
-        .await
+        .await?;
+        self.is_whole = true;
+        Ok(())
     }
 }
 

@@ -40,7 +40,10 @@ impl Programs {
             home: home.to_owned(),
         };
         let version = programs.command("postgres").arg("--version").output();
-        let version = version.map_err(|error| format!("postgres cannot be run: {error}"))?;
+        let version = version.map_err(|error| {
+            let home = home.display();
+            format!("postgres cannot be run in {home}: {error}; TMPDIR names another directory")
+        })?;
         check_version(&String::from_utf8_lossy(&version.stdout))?;
         Ok(programs)
     }

@@ -138,12 +138,12 @@ impl Injection {
     async fn fail_over(&mut self, cluster: &mut Cluster, fault: Fault) -> Result<(), String> {
         match fault {
             Fault::KillPrimary => {
-                cluster.primary().crash().await;
+                cluster.kill_primary().await;
                 self.wait(BRIEF).await;
                 self.promote(cluster, fault).await
             }
             Fault::SwitchOver => {
-                cluster.primary().stop().await;
+                cluster.stop_primary().await;
                 self.promote(cluster, fault).await
             }
             Fault::FreezePrimary => self.freeze_primary(cluster).await,
@@ -158,7 +158,7 @@ impl Injection {
                 for standby in cluster.standbys() {
                     cluster.restart(standby).await?;
                 }
-                cluster.primary().stop().await;
+                cluster.stop_primary().await;
                 self.promote(cluster, fault).await
             }
             _ => Ok(()),
@@ -167,7 +167,7 @@ impl Injection {
 
     /// The primary hangs, and wakes up after the promotion of another one: clients have left it by then.
     async fn freeze_primary(&mut self, cluster: &mut Cluster) -> Result<(), String> {
-        cluster.primary().freeze();
+        cluster.freeze_primary();
         self.wait(BRIEF).await;
         self.promote(cluster, Fault::FreezePrimary).await?;
         self.wait(SILENT).await;

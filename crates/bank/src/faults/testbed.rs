@@ -94,18 +94,17 @@ impl Testbed {
         let mut config = source.config().clone();
         config.max = max;
         config.acquire_timeout = Some(Duration::from_secs(10));
-        config.connect_timeout = Duration::from_secs(1);
-        config.cleanup_timeout = Duration::from_millis(500);
         config.healthcheck_interval = Some(Duration::from_millis(500));
         config.idle_timeout = Some(Duration::from_secs(2));
         config.max_lifetime = Some(Duration::from_secs(3));
         config.lifetime_jitter = 0.3;
         config.statement_cache = STATEMENTS;
-        if self.cluster.is_some() {
-            // The handle is to leave a host that hangs, before any deadline of a statement.
-            config.statement_timeout = Some(Duration::from_secs(20));
-        } else if self.dialect.has_server() {
-            config.statement_timeout = Some(Duration::from_secs(1));
+        // The handle has to leave a host that hangs before any of these is over.
+        if self.cluster.is_none() {
+            config.connect_timeout = Duration::from_secs(1);
+            config.cleanup_timeout = Duration::from_millis(500);
+            let has_server = self.dialect.has_server();
+            config.statement_timeout = has_server.then_some(Duration::from_secs(1));
         }
         self.name(&mut config, SESSIONS);
         if let Some(proxy) = &self.proxy {

@@ -20,7 +20,17 @@ pub struct ErrorCounts {
     /// Conflicts with other clients, which a retry of the transaction settles.
     pub conflicts: u64,
     /// All others, by kind and SQLSTATE.
-    pub others: BTreeMap<String, u64>,
+    pub others: BTreeMap<String, OtherErrors>,
+}
+
+/// Errors of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OtherErrors {
+    /// How many there were.
+    pub count: u64,
+    /// What the first one said.
+    pub first: String,
 }
 
 impl ErrorCounts {
@@ -35,7 +45,11 @@ impl ErrorCounts {
                     Some(state) => format!("{kind:?} {state}"),
                     None => format!("{kind:?}"),
                 };
-                self.others.entry(name).or_default()
+                let others = self.others.entry(name).or_default();
+                if others.count == 0 {
+                    others.first = error.to_string();
+                }
+                &mut others.count
             }
         };
         *count += 1;
@@ -43,9 +57,11 @@ impl ErrorCounts {
 
     /// Returns those that were counted after `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let others = self.others.iter().filter_map(|(name, count)| {
-            let before = earlier.others.get(name).copied().unwrap_or_default();
-            (*count > before).then(|| (name.clone(), count - before))
+        let others = self.others.iter().filter_map(|(name, others)| {
+            let before = earlier.others.get(name).map_or(0, |before| before.count);
+            let mut since = others.clone();
+            since.count -= before;
+            (since.count > 0).then(|| (name.clone(), since))
         });
         ErrorCounts {
             outcome_unknown: self.outcome_unknown - earlier.outcome_unknown,
@@ -61,8 +77,10 @@ impl ErrorCounts {
         self.transactions_cut += more.transactions_cut;
         self.calls_cut += more.calls_cut;
         self.conflicts += more.conflicts;
-        for (name, count) in &more.others {
-            *self.others.entry(name.clone()).or_default() += count;
+        for (name, others) in &more.others {
+            let sum = self.others.entry(name.clone()).or_default();
+            sum.count += others.count;
+            sum.first.clone_from(&others.first);
         }
     }
 
@@ -70,7 +88,7 @@ impl ErrorCounts {
     pub(crate) fn unexplained(&self) -> Option<String> {
         let others = self.others.iter();
         let others: Vec<String> = others
-            .map(|(name, count)| format!("{} x {name}", grouped(*count)))
+            .map(|(name, of)| format!("{} x {name} ({})", grouped(of.count), of.first))
             .collect();
         (!others.is_empty()).then(|| others.join(", "))
     }
@@ -109,7 +127,7 @@ mod tests {
         errors.note(&Error::new(Kind::Timeout, "late"));
         errors.note(&Error::new(Kind::ConnectionLost, "lost"));
         let since = errors.since(&before);
-        assert_eq!(since.unexplained().as_deref(), Some("1 x Timeout"));
+        assert_eq!(since.unexplained().as_deref(), Some("1 x Timeout (late)"));
         assert_eq!((since.calls_cut, since.transactions_cut), (1, 0));
         let mut sum = before;
         sum.add(&since);

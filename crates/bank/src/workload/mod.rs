@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use self::clients::Shared;
-pub use self::errors::ErrorCounts;
+pub use self::errors::{ErrorCounts, OtherErrors};
 pub use self::latency::LatencySummary;
 pub use self::phases::Phase;
 use self::phases::Phases;
