@@ -105,11 +105,10 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
     }
     if let Some(cluster) = &report.cluster {
         let count = cluster.failovers.iter().map(|it| it.count as u64).sum();
-        lines.push(row(
-            "promotions",
-            count,
-            "and how long until writes were back",
-        ));
+        if count > 0 {
+            let means = "and how long until writes were back";
+            lines.push(row("promotions", count, means));
+        }
         for failover in &cluster.failovers {
             lines.push(format!(
                 "  {:<19} {:>3}  {:.0} ms median, {:.0} ms longest",
@@ -119,7 +118,7 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
                 failover.writes_back_max_ms
             ));
         }
-        lines.push(format!("cut off      {}", cluster.errors.losses()));
+        lines.push(format!("errors       {}", cluster.errors.losses()));
         for (name, of) in &cluster.errors.others {
             let first = of.first.replace(char::is_control, " ");
             lines.push(row(&format!("  {name}"), of.count, &first));

@@ -29,7 +29,8 @@ const USER: &str = "cenote";
 /// Ports below those of outgoing connections.
 const PORTS: std::ops::Range<u16> = 15_000..30_000;
 
-/// What the hosts share. No machine loses its power here, so nothing waits for a disk.
+/// What the hosts share. No machine loses its power here, so nothing waits for a disk. Deadlocks of clients are found early,
+/// so that they do not count as the time that a failover takes.
 const SETTINGS: &str = "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -41,6 +42,7 @@ wal_keep_size = 64MB
 max_wal_size = 128MB
 wal_retrieve_retry_interval = 100ms
 wal_receiver_status_interval = 1s
+deadlock_timeout = 100ms
 shared_buffers = 16MB
 jit = off
 ";

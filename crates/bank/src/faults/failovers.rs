@@ -78,7 +78,9 @@ impl Failovers {
 
     pub(super) fn verdict(&self) -> String {
         let all = self.writes_back.values().flatten();
-        let longest = all.clone().max().copied().unwrap_or_default();
+        let Some(longest) = all.clone().max() else {
+            return "there was no promotion".to_owned();
+        };
         format!(
             "{}, writes were back after {:.2} s at most",
             counted(all.count(), "promotion"),
@@ -87,6 +89,9 @@ impl Failovers {
     }
 
     pub(super) fn verdict_on_rolls(&self) -> String {
+        if self.rolls == 0 {
+            return "there was no roll".to_owned();
+        }
         let (rolls, losses) = (counted(self.rolls, "roll"), self.errors_in_rolls.losses());
         format!("{rolls}: {losses}, no other error")
     }
@@ -233,6 +238,8 @@ mod tests {
     #[test]
     fn writes_that_are_out_for_too_long_are_found() {
         let mut failovers = Failovers::default();
+        assert_eq!(failovers.verdict(), "there was no promotion");
+        assert_eq!(failovers.verdict_on_rolls(), "there was no roll");
         assert_eq!(failovers.note(Fault::KillPrimary, WRITES_BACK), None);
         let hang = millis_of(4_900);
         assert_eq!(failovers.note(Fault::FreezePrimary, hang), None);
