@@ -7,6 +7,7 @@ use cenote::driver::Dsn;
 use cenote::{Builder, Db, DbConfig, Secret};
 use tempfile::TempDir;
 
+use crate::cluster::Cluster;
 use crate::run::Error;
 
 /// Which database to use.
@@ -56,6 +57,15 @@ impl Source {
                     folder: None,
                 })
             }
+        }
+    }
+
+    /// The primary of a cluster, whichever host it is.
+    pub(crate) fn of_cluster(cluster: &Cluster) -> Self {
+        Source {
+            config: cluster.config(),
+            shown: "a temporary PostgreSQL cluster of three hosts".to_owned(),
+            folder: None,
         }
     }
 

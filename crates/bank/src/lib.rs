@@ -8,7 +8,7 @@
 //! - the **[ledger](mod@ledger)**: what each client knows of each of its transfers, compared with what the
 //!   database holds.
 //! - the **faults**: killed sessions, a broken network, a server that restarts, crashes or
-//!   freezes, an exhausted, resized or replaced pool.
+//!   freezes, an exhausted, resized or replaced pool; failovers of a cluster.
 //!
 //! [`Run`] puts them together. The clients' plans and the faults follow from a seed; when the
 //! one meets the other does not.
@@ -30,6 +30,7 @@
 
 pub mod accounts;
 mod checks;
+pub mod cluster;
 mod database;
 mod faults;
 pub mod figures;
@@ -42,10 +43,11 @@ mod workload;
 
 pub use crate::checks::{Audits, Finding, PoolState};
 pub use crate::database::{Database, Source, WalFile, sqlite_mode};
-pub use crate::faults::{ChaosReport, FAULTS, Fault, FaultReport};
+pub use crate::faults::{ChaosReport, ClusterReport, FAULTS, FailoverReport, Fault, FaultReport};
 pub use crate::report::Recorder;
 pub use crate::run::{Chaos, Checked, Error, Options, Run};
 pub use crate::summary::{Millis, Money, NotBegun, RolledBack, Summary};
 pub use crate::workload::{
-    CAUSES, Counts, LatencySummary, Monitor, Outcome, Phase, Snapshot, silence_planned_panics,
+    CAUSES, Counts, ErrorCounts, LatencySummary, Monitor, OtherErrors, Outcome, Phase, Snapshot,
+    silence_planned_panics,
 };

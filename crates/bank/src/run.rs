@@ -7,6 +7,7 @@ use std::time::Duration;
 use cenote::Db;
 use tokio::time::sleep_until;
 
+use crate::cluster::Cluster;
 use crate::database::{Database, Source};
 use crate::faults::{Fault, Injector, SessionMarks, Testbed, Tracking};
 use crate::summary::Summary;
@@ -62,6 +63,8 @@ impl Default for Options {
 pub struct Chaos {
     /// A shell command that becomes the server; `None` leaves the server's process alone.
     pub server: Option<String>,
+    /// Starts a PostgreSQL primary with two standbys, in place of [`Options::database`], and has it fail over.
+    pub cluster: bool,
     /// The only faults to inject; empty for all.
     pub only: Vec<Fault>,
 }
@@ -116,7 +119,15 @@ impl Run {
     ///
     /// Dropped, tables may stay behind.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let source = Source::new(&options.database)?;
+        let cluster = match &options.chaos {
+            // Each client may have two while the pool is twice as large, and old ones end meanwhile.
+            Some(Chaos { cluster: true, .. }) => Some(Cluster::start(4 * options.max + 40).await?),
+            _ => None,
+        };
+        let source = match &cluster {
+            Some(cluster) => Source::of_cluster(cluster),
+            None => Source::new(&options.database)?,
+        };
         let (db, observer, testbed) = match &options.chaos {
             None => {
                 let observer = source.open(1).await?;
@@ -125,7 +136,7 @@ impl Run {
                 (db, observer, None)
             }
             Some(chaos) => {
-                let mut testbed = Testbed::start(&source, chaos, options.seed).await?;
+                let mut testbed = Testbed::start(&source, cluster, chaos, options.seed).await?;
                 let observer = testbed.open_observer(&source).await?;
                 let db = testbed.open(&source, options.max).await?;
                 tables::create(&observer, options.accounts, options.force).await?;
@@ -220,7 +231,7 @@ impl Run {
             self.workload.stop().await.map_err(|error| {
                 Error::Database(format!("the accounts cannot be checked: {error}"))
             })?;
-        let (chaos, testbed) = match injection {
+        let (chaos, mut testbed) = match injection {
             None => (None, None),
             Some(injection) => {
                 let (report, testbed) = injection.report().await;
@@ -234,7 +245,8 @@ impl Run {
         summary.interrupted = interrupted;
         // The tables show where the money went.
         if self.options.keep || !summary.ok {
-            summary.kept = Some(source.keep());
+            let cluster = testbed.as_mut().and_then(Testbed::keep_cluster);
+            summary.kept = Some(cluster.unwrap_or_else(|| source.keep()));
         }
         Ok(Checked {
             summary,

@@ -15,6 +15,16 @@ const POOL_FAULTS: [Fault; 5] = [
     Fault::LockAll,
 ];
 
+#[cfg(feature = "postgres")]
+const CLUSTER_FAULTS: [Fault; 6] = [
+    Fault::KillBackends,
+    Fault::KillPrimary,
+    Fault::FreezePrimary,
+    Fault::SwitchOver,
+    Fault::KillStandby,
+    Fault::Roll,
+];
+
 fn length() -> Duration {
     let seconds = std::env::var("CENOTE_CHAOS_SECONDS");
     Duration::from_secs_f64(seconds.map_or(10.0, |seconds| seconds.parse().unwrap()))
@@ -96,7 +106,7 @@ mod servers {
             length: length(),
             chaos: Some(Chaos {
                 server: Some(server),
-                only: Vec::new(),
+                ..Chaos::default()
             }),
             ..Options::default()
         }
@@ -124,6 +134,26 @@ mod servers {
     fn on_mariadb_nothing_is_lost_under_chaos() {
         let settings = "--innodb-doublewrite=1";
         survived_with_server(&run(on_own_server("MARIADB", "mysql", settings)));
+    }
+
+    /// As long as it takes to have each fault of the cluster about once.
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn on_a_cluster_nothing_is_lost_in_failovers() {
+        let summary = run(Options {
+            length: length().max(Duration::from_secs(15)),
+            tasks: 60,
+            chaos: Some(Chaos {
+                cluster: true,
+                only: CLUSTER_FAULTS.to_vec(),
+                ..Chaos::default()
+            }),
+            ..Options::default()
+        });
+        survived(&summary);
+        let cluster = summary.chaos.unwrap().cluster.unwrap();
+        let promotions: usize = cluster.failovers.iter().map(|it| it.count).sum();
+        assert!(promotions > 1, "{cluster:?}");
     }
 
     #[cfg(feature = "postgres")]

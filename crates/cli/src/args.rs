@@ -14,9 +14,9 @@ use crate::size_args::{SizeOptions, size};
 use crate::suggest::nearest;
 
 /// The options of the bank.
-const FLAGS: [&str; 15] = [
-    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "report", "page",
-    "json", "keep", "force", "help", "version",
+const FLAGS: [&str; 16] = [
+    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "cluster", "only", "report",
+    "page", "json", "keep", "force", "help", "version",
 ];
 /// The commands, as the first word.
 const COMMANDS: [&str; 5] = ["run", "chaos", "migrate", "check", "size"];
@@ -192,6 +192,7 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
             }
             Long("only") => chaos.only = faults(&mut parser)?,
             Long("server") => chaos.server = Some(text(&mut parser, "--server")?),
+            Long("cluster") => chaos.cluster = true,
             Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
             Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
             Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
@@ -216,11 +217,16 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
         (None, true) => PAGE_LENGTH,
         (None, false) => options.length,
     };
-    if options.chaos.is_none() && (chaos.server.is_some() || !chaos.only.is_empty()) {
-        let what = "--server and --only are for cenote chaos";
+    let for_chaos = chaos.server.is_some() || chaos.cluster || !chaos.only.is_empty();
+    if options.chaos.is_none() && for_chaos {
+        let what = "--server, --cluster and --only are for cenote chaos";
         return Err(Failure::usage(what));
     }
-    if dsn.is_none() && run {
+    if chaos.cluster && (dsn.is_some() || chaos.server.is_some()) {
+        let what = "--cluster starts servers of its own: leave out --dsn and --server";
+        return Err(Failure::usage(what));
+    }
+    if dsn.is_none() && run && !chaos.cluster {
         dsn = environment.dsn()?;
     }
     if let Some(dsn) = dsn {
@@ -422,6 +428,9 @@ mod tests {
         let short = options("chaos --seconds 1", &[("CENOTE_DSN", "sqlite:x.db")]);
         assert_eq!(short.bank.length, Duration::from_secs(1));
         assert_eq!(dsn(&short), Some("sqlite:x.db"));
+        let cluster = options("chaos --cluster", &[("CENOTE_DSN", "sqlite:x.db")]);
+        assert_eq!(dsn(&cluster), None, "it has servers of its own");
+        assert!(cluster.bank.chaos.unwrap().cluster);
         assert!(options("run", &[]).bank.chaos.is_none());
         let some = options("chaos --only crash,cut", &[]);
         assert_eq!(some.bank.chaos.unwrap().only, [Fault::Crash, Fault::Cut]);
@@ -459,6 +468,9 @@ mod tests {
             ("chaos --server x", "--server"),
             ("run --dsn sqlite:x.db --server x", "cenote chaos"),
             ("run --only cut", "cenote chaos"),
+            ("--cluster", "cenote chaos"),
+            ("chaos --cluster --dsn sqlite:x.db", "leave out --dsn"),
+            ("chaos --cluster --server x", "leave out --dsn and --server"),
             ("chaos --only cut,cat", "'cat'"),
             ("chaos --only cat", "single_bytes, black_hole"),
             ("chaos run", "'run'"),

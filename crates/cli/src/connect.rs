@@ -29,7 +29,11 @@ pub(crate) fn check_driver(database: &Database) -> Result<(), Failure> {
     let Ok(dsn) = Dsn::parse(dsn.expose()) else {
         return Ok(());
     };
-    let driver = dsn.driver();
+    has_driver(dsn.driver())
+}
+
+/// Fails if this build does not have a driver, with the command that has it.
+pub(crate) fn has_driver(driver: &str) -> Result<(), Failure> {
     match DRIVERS.iter().find(|(names, ..)| names.contains(&driver)) {
         Some((_, feature, false)) => Err(Failure::database(format!(
             "this build has no driver for {driver}: run cargo run --release -p cenote-cli --features {feature} -- \

@@ -110,6 +110,7 @@ pub(crate) fn lines(
     ];
     if heading.has_faults {
         lines.push((Need::Heart, fault(now, paint)));
+        lines.extend(now.failover.map(|took| (Need::Number, failover(took))));
     }
     lines.push((Need::Gap, String::new()));
     let counts = &now.counts;
@@ -254,6 +255,12 @@ pub(crate) fn fault(now: &Snapshot, paint: Paint) -> String {
     labelled("fault", "", &words)
 }
 
+/// How long writes were out after the last promotion.
+fn failover(took: Duration) -> String {
+    let words = format!("writes were back {} after the promotion", millis(took));
+    labelled("failover", "", &words)
+}
+
 /// What the auditor says so far.
 pub(crate) fn sum(now: &Snapshot, paint: Paint) -> String {
     let audits = &now.audits;
@@ -285,6 +292,7 @@ mod tests {
             audits: Audits::default(),
             before: 10_000_000,
             phases: Vec::new(),
+            failover: None,
         }
     }
 
@@ -304,7 +312,10 @@ mod tests {
     #[tokio::test]
     async fn a_frame_fits_into_80_columns_and_24_rows() {
         for max in [1, 2, 5, 7, 29, 30, 31, 1_000] {
-            let lines = drawn(&snapshot(max).await, 80, 24);
+            let mut now = snapshot(max).await;
+            now.failover = Some(Duration::from_millis(1_999));
+            let lines = drawn(&now, 80, 24);
+            assert!(lines.iter().any(|line| line.starts_with("failover")));
             assert!(lines.len() < 24, "{}", lines.len());
             for line in lines {
                 assert!(line.chars().count() <= 80, "{max}: {line}");

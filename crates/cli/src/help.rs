@@ -33,6 +33,10 @@ Options:
   --server CMD   for chaos: a shell command that becomes the server of --dsn, in
                  the foreground; it is started, killed and started again.
                  Without it the server's process is left alone
+  --cluster      for chaos: instead of --dsn a PostgreSQL primary and two
+                 standbys in a temporary directory; the primary is killed,
+                 frozen and switched over, and all hosts restart in turn. It
+                 needs the programs of PostgreSQL 13 or newer
   --only KINDS   for chaos: only these faults, with commas between them; a wrong
                  one gives the list
   --report FILE  writes an HTML page with throughput, waits and connections
@@ -63,7 +67,7 @@ once.
 
 Exit codes:
   0    not a cent is missing and the pool is whole, after Ctrl-C as well
-  1    money is missing or the pool is not whole
+  1    money is missing, the pool is not whole, or writes came back too late
   2    wrong usage
   3    the database cannot be reached, or refuses
   4    something else: no temporary file, the output cannot be written
@@ -86,6 +90,11 @@ Fields of --json (times in milliseconds, money in cents):
                 recovery_max_ms)  sessions_killed  left_out  quiet_moments
                 transfers (acknowledged  rolled_back  unknown
                 unknown_committed)  looks  marks  visit_ms (mean  p99  max)
+                cluster, only there with --cluster:
+                failovers (a list of  kind  count  writes_back_median_ms
+                writes_back_max_ms)  errors and errors_in_rolls
+                (outcome_unknown  transactions_cut  calls_cut  conflicts
+                others: count  first)
   kept          where the tables were left, or null
 ";
 

@@ -85,6 +85,9 @@ fn finish(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<Ex
 
 fn run(options: &Options) -> Result<ExitCode, Failure> {
     connect::check_driver(&options.bank.database)?;
+    if options.bank.chaos.as_ref().is_some_and(|it| it.cluster) {
+        connect::has_driver("pgsql")?;
+    }
     cenote_bank::silence_planned_panics();
     let runtime = runtime()?;
     let mut view = View::new(options);

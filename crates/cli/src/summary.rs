@@ -103,6 +103,27 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
             fault.recovery_max_ms
         ));
     }
+    if let Some(cluster) = &report.cluster {
+        let count = cluster.failovers.iter().map(|it| it.count as u64).sum();
+        if count > 0 {
+            let means = "and how long until writes were back";
+            lines.push(row("promotions", count, means));
+        }
+        for failover in &cluster.failovers {
+            lines.push(format!(
+                "  {:<19} {:>3}  {:.0} ms median, {:.0} ms longest",
+                failover.kind.name(),
+                failover.count,
+                failover.writes_back_median_ms,
+                failover.writes_back_max_ms
+            ));
+        }
+        lines.push(format!("errors       {}", cluster.errors.losses()));
+        for (name, of) in &cluster.errors.others {
+            let first = of.first.replace(char::is_control, " ");
+            lines.push(row(&format!("  {name}"), of.count, &first));
+        }
+    }
     for left_out in &report.left_out {
         lines.push(format!("left out     {left_out}"));
     }

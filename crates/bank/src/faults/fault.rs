@@ -42,6 +42,16 @@ pub enum Fault {
     ReplaceAll,
     /// The injector locks every account.
     LockAll,
+    /// The primary of the cluster is killed, and a standby promoted.
+    KillPrimary,
+    /// The primary of the cluster is stopped, a standby promoted, and the old primary wakes up.
+    FreezePrimary,
+    /// The primary of the cluster shuts down in order, and a standby is promoted.
+    SwitchOver,
+    /// A standby of the cluster is killed and starts again.
+    KillStandby,
+    /// All hosts of the cluster restart, one after the other.
+    Roll,
 }
 
 /// What the injector needs for a fault.
@@ -55,10 +65,12 @@ pub(super) enum Needs {
     Network,
     /// The server's process.
     Process,
+    /// A cluster with a primary and standbys.
+    Cluster,
 }
 
 /// Every kind of fault.
-pub const FAULTS: [Fault; 18] = [
+pub const FAULTS: [Fault; 23] = [
     Fault::KillBackends,
     Fault::Cut,
     Fault::Reset,
@@ -77,6 +89,11 @@ pub const FAULTS: [Fault; 18] = [
     Fault::Resize,
     Fault::ReplaceAll,
     Fault::LockAll,
+    Fault::KillPrimary,
+    Fault::FreezePrimary,
+    Fault::SwitchOver,
+    Fault::KillStandby,
+    Fault::Roll,
 ];
 
 impl Fault {
@@ -101,6 +118,11 @@ impl Fault {
             Fault::Resize => "resize",
             Fault::ReplaceAll => "replace_all",
             Fault::LockAll => "lock_all",
+            Fault::KillPrimary => "kill_primary",
+            Fault::FreezePrimary => "freeze_primary",
+            Fault::SwitchOver => "switch_over",
+            Fault::KillStandby => "kill_standby",
+            Fault::Roll => "roll",
         }
     }
 
@@ -125,6 +147,11 @@ impl Fault {
             Fault::Resize => "pool resized",
             Fault::ReplaceAll => "pool replaced",
             Fault::LockAll => "all accounts locked",
+            Fault::KillPrimary => "primary killed",
+            Fault::FreezePrimary => "primary frozen",
+            Fault::SwitchOver => "switch-over",
+            Fault::KillStandby => "standby killed",
+            Fault::Roll => "hosts restarted",
         }
     }
 
@@ -146,6 +173,11 @@ impl Fault {
             | Fault::Resize
             | Fault::ReplaceAll
             | Fault::LockAll => Needs::Nothing,
+            Fault::KillPrimary
+            | Fault::FreezePrimary
+            | Fault::SwitchOver
+            | Fault::KillStandby
+            | Fault::Roll => Needs::Cluster,
         }
     }
 

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
-use super::fault::{Fault, Schedule};
+use super::fault::{Fault, Needs, Schedule};
 use super::inspector::Inspector;
 use super::report::{ChaosReport, FaultLog};
 use super::testbed::Testbed;
@@ -20,16 +20,16 @@ use crate::workload::Monitor;
 /// The time between two faults, in milliseconds.
 const PAUSE: (u64, u64) = (20, 150);
 /// How long a fault lasts, in milliseconds.
-const BRIEF: (u64, u64) = (20, 300);
+pub(super) const BRIEF: (u64, u64) = (20, 300);
 /// The same for faults without answers from the server: some exceed the timeouts of statements
 /// and connects.
-const SILENT: (u64, u64) = (100, 2_000);
+pub(super) const SILENT: (u64, u64) = (100, 2_000);
 /// The number of faults between two inspections.
 const FAULTS_PER_INSPECTION: u32 = 6;
 /// This many commits after a fault count as recovery,
 const RECOVERED: u64 = 20;
 /// and must come within this time.
-const RECOVERY: Duration = Duration::from_secs(20);
+pub(super) const RECOVERY: Duration = Duration::from_secs(20);
 /// How long the clients may take to finish their visits.
 const LAST_VISITS: Duration = Duration::from_secs(30);
 /// How long locking all accounts may take.
@@ -58,11 +58,21 @@ impl Injector {
     /// Prepares to inject faults, in an order that follows from the seed.
     pub(crate) fn new(testbed: Testbed, monitor: Arc<Monitor>, seed: u64) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let alone = testbed.server.is_some();
+        let inspector = Inspector::new(
+            Arc::clone(&monitor),
+            testbed.dialect,
+            testbed.server.is_some(),
+            testbed.cluster.is_some(),
+        );
+        let log = FaultLog::new(
+            testbed.left_out.clone(),
+            testbed.dialect.has_server(),
+            testbed.cluster.is_some(),
+        );
         let injection = Injection {
-            inspector: Inspector::new(Arc::clone(&monitor), testbed.dialect, alone),
+            inspector,
             schedule: Schedule::new(testbed.faults()),
-            log: FaultLog::new(testbed.left_out.clone(), testbed.dialect.has_server()),
+            log,
             rng: Rng::with_seed(seed),
             testbed,
             monitor,
@@ -100,13 +110,13 @@ impl Injector {
 /// The state of an injector.
 #[derive(Debug)]
 pub(crate) struct Injection {
-    testbed: Testbed,
-    monitor: Arc<Monitor>,
+    pub(super) testbed: Testbed,
+    pub(super) monitor: Arc<Monitor>,
     inspector: Inspector,
     schedule: Schedule,
-    rng: Rng,
+    pub(super) rng: Rng,
     stopped: watch::Receiver<bool>,
-    log: FaultLog,
+    pub(super) log: FaultLog,
 }
 
 impl Injection {
@@ -122,6 +132,7 @@ impl Injection {
             && self.wait(PAUSE).await
             && let Some(fault) = self.schedule.next(&mut self.rng)
         {
+            let errors = self.monitor.errors();
             self.inject(fault).await;
             // Other faults may happen while the network is bad.
             let mut last = fault;
@@ -135,10 +146,17 @@ impl Injection {
             self.heal().await;
             self.monitor.end_phases();
             self.recover(last).await;
-            since_inspection += 1;
-            if since_inspection == FAULTS_PER_INSPECTION {
+            since_inspection += match fault.needs() {
+                // What a failover has lost is found before the next one.
+                Needs::Cluster => FAULTS_PER_INSPECTION,
+                _ => 1,
+            };
+            if since_inspection >= FAULTS_PER_INSPECTION {
                 since_inspection = 0;
                 self.inspect().await;
+            }
+            if fault == Fault::Roll {
+                self.log.rolled(&self.monitor.errors().since(&errors));
             }
         }
         self
@@ -162,7 +180,7 @@ impl Injection {
     }
 
     /// Waits for a random time; `false` if the run is over.
-    async fn wait(&mut self, range: (u64, u64)) -> bool {
+    pub(super) async fn wait(&mut self, range: (u64, u64)) -> bool {
         let until = Instant::now() + self.time(range);
         tokio::select! {
             () = sleep_until(until) => {}
@@ -282,6 +300,11 @@ impl Injection {
             }
             Fault::ReplaceAll => self.db().replace_all(),
             Fault::LockAll => self.lock_all().await?,
+            Fault::KillPrimary
+            | Fault::FreezePrimary
+            | Fault::SwitchOver
+            | Fault::KillStandby
+            | Fault::Roll => self.break_cluster(fault).await,
         }
         Ok(())
     }
@@ -360,6 +383,7 @@ impl Injection {
         if let Err(error) = self.resize(self.monitor.max()) {
             self.log.wrong("faults", error.to_string());
         }
+        self.heal_cluster().await;
         let observer = self.monitor.observer().clone();
         if self.testbed.server.is_some()
             && let Err(error) = self.testbed.wait_until_ready(&observer).await

@@ -28,16 +28,19 @@ pub(crate) struct Inspector {
     dialect: Dialect,
     /// No one else has sessions on this server.
     alone: bool,
+    /// One more session asks the primary for its role.
+    watched: bool,
     /// How many transfers were compared already.
     compared: usize,
 }
 
 impl Inspector {
-    pub(crate) fn new(monitor: Arc<Monitor>, dialect: Dialect, alone: bool) -> Self {
+    pub(crate) fn new(monitor: Arc<Monitor>, dialect: Dialect, alone: bool, watched: bool) -> Self {
         Inspector {
             monitor,
             dialect,
             alone,
+            watched,
             compared: 0,
         }
     }
@@ -92,7 +95,9 @@ impl Inspector {
                 with_retries(async || self.dialect.backends(self.monitor.observer()).await).await;
             let total = i64::try_from(self.monitor.db().status().total).unwrap_or(i64::MAX);
             let wrong = match seen {
-                Ok(Backends { total: of, busy: 0 }) if of == total => return Vec::new(),
+                Ok(Backends { total: of, busy: 0 }) if of == total + i64::from(self.watched) => {
+                    return Vec::new();
+                }
                 Ok(Backends { total: of, busy }) => format!(
                     "{of} sessions for {total} connections, {busy} of them in a transaction"
                 ),

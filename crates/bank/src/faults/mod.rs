@@ -2,6 +2,7 @@
 //! with. At quiet moments in between the inspector examines everything.
 
 mod dialect;
+mod failovers;
 mod fault;
 mod injector;
 mod inspector;
@@ -13,9 +14,12 @@ mod testbed;
 
 use std::sync::Arc;
 
+pub(crate) use self::dialect::{Dialect, SESSIONS};
+pub use self::failovers::{ClusterReport, FailoverReport};
 pub use self::fault::{FAULTS, Fault};
 pub(crate) use self::injector::Injector;
 pub use self::report::{ChaosReport, FaultReport};
+pub(crate) use self::server::Server;
 pub(crate) use self::session_marks::SessionMarks;
 pub(crate) use self::testbed::Testbed;
 use crate::ledger::Ledger;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::failovers::{ClusterReport, Failovers};
 use super::fault::Fault;
 use crate::checks::Finding;
 use crate::figures::{counted, grouped, millis};
 use crate::ledger::Fates;
 use crate::summary::{self, Millis};
-use crate::workload::Monitor;
+use crate::workload::{ErrorCounts, Monitor};
 
 /// Records faults, recoveries and contradictions during a run.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(crate) struct FaultLog {
     left_out: Vec<String>,
     wrong: Vec<(&'static str, String)>,
     has_server: bool,
+    failovers: Option<Failovers>,
 }
 
 /// How often there was a fault, and how long recovery took.
@@ -55,6 +57,9 @@ pub struct ChaosReport {
     pub marks: u64,
     /// How long visits took that ended with a commit.
     pub visit_ms: Millis,
+    /// The failovers, in a run with a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     #[serde(skip)]
     pub(crate) findings: Vec<Finding>,
 }
@@ -74,7 +79,7 @@ pub struct FaultReport {
 }
 
 impl FaultLog {
-    pub(crate) fn new(left_out: Vec<String>, has_server: bool) -> Self {
+    pub(crate) fn new(left_out: Vec<String>, has_server: bool, has_cluster: bool) -> Self {
         FaultLog {
             began: Instant::now(),
             faults: BTreeMap::new(),
@@ -84,6 +89,23 @@ impl FaultLog {
             left_out,
             wrong: Vec::new(),
             has_server,
+            failovers: has_cluster.then(Failovers::default),
+        }
+    }
+
+    /// Records how long after a promotion writes were back.
+    pub(super) fn failed_over(&mut self, fault: Fault, took: Duration) {
+        let late = self.failovers.as_mut().and_then(|it| it.note(fault, took));
+        if let Some(late) = late {
+            self.wrong("failovers", late);
+        }
+    }
+
+    /// Records which errors the clients met during a roll.
+    pub(super) fn rolled(&mut self, errors: &ErrorCounts) {
+        let wrong = self.failovers.as_mut().and_then(|it| it.rolled(errors));
+        if let Some(wrong) = wrong {
+            self.wrong("rolls", wrong);
         }
     }
 
@@ -140,6 +162,7 @@ impl FaultLog {
             looks,
             marks,
             visit_ms: Millis::new(monitor.served()),
+            cluster: self.failovers.map(|it| it.report(monitor.errors())),
         }
     }
 
@@ -184,6 +207,10 @@ impl FaultLog {
             findings.push(self.finding("server", none.to_owned()));
             findings.push(self.finding("statements", kept.to_owned()));
         }
+        if let Some(failovers) = &self.failovers {
+            findings.push(self.finding("failovers", failovers.verdict()));
+            findings.push(self.finding("rolls", failovers.verdict_on_rolls()));
+        }
         // Only where something was wrong: a run has checks of its own for these.
         let also = ["pool", "money", "faults"].map(|name| self.finding(name, String::new()));
         findings.extend(also.into_iter().filter(|finding| !finding.ok));
@@ -224,7 +251,7 @@ mod tests {
     use super::*;
 
     fn log() -> FaultLog {
-        FaultLog::new(Vec::new(), true)
+        FaultLog::new(Vec::new(), true, true)
     }
 
     fn broken(log: &FaultLog) -> Vec<&'static str> {
@@ -243,6 +270,8 @@ mod tests {
             "clients",
             "server",
             "statements",
+            "failovers",
+            "rolls",
             "pool",
             "money",
             "faults",

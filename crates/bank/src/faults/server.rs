@@ -14,7 +14,7 @@ const ENDING: Duration = Duration::from_secs(10);
 /// A server of the run's own. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
-    command: String,
+    command: Command,
     dialect: Dialect,
     process: Option<Child>,
 }
@@ -22,27 +22,32 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it by a shell command that becomes the server, in the foreground.
     pub(crate) fn start(command: &str, dialect: Dialect) -> io::Result<Self> {
-        let mut server = Server {
-            command: command.to_owned(),
-            dialect,
-            process: None,
-        };
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("exec {command}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut server = Server::new(shell, dialect);
         server.restart()?;
         Ok(server)
     }
 
-    /// Starts it again, on the same data.
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", &format!("exec {}", self.command)])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+    /// A server that does not run yet, of a command that becomes the server.
+    pub(crate) fn new(mut command: Command, dialect: Dialect) -> Self {
         // Ctrl-C must not reach the server: the checks need it.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        self.process = Some(command.spawn()?);
+        Server {
+            command,
+            dialect,
+            process: None,
+        }
+    }
+
+    /// Starts it again, on the same data.
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        self.process = Some(self.command.spawn()?);
         Ok(())
     }
 
@@ -68,14 +73,14 @@ impl Server {
 
     /// Kills all of its processes at once.
     pub(crate) async fn crash(&mut self) {
-        send("KILL", &self.all());
+        send("KILL", &self.hold());
         // A killed process ends.
         let _ = timeout(ENDING, self.ended()).await;
     }
 
     /// Stops all of its processes; connections stay open.
     pub(crate) fn freeze(&self) {
-        send("STOP", &self.all());
+        send("STOP", &self.hold());
     }
 
     /// Continues after a freeze.
@@ -89,6 +94,12 @@ impl Server {
             looks.tick().await;
         }
         self.process = None;
+    }
+
+    /// Stops the main process, so that it starts no other, and returns all of its processes.
+    fn hold(&self) -> Vec<u32> {
+        send("STOP", self.main().as_slice());
+        self.all()
     }
 
     fn main(&self) -> Option<u32> {
@@ -111,7 +122,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let all = self.all();
+        let all = self.hold();
         if let Some(mut process) = self.process.take() {
             send("KILL", &all);
             // Killed: this does not take long.

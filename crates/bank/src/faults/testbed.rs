@@ -11,6 +11,7 @@ use super::dialect::{Dialect, SESSIONS};
 use super::fault::{FAULTS, Fault, Needs};
 use super::network;
 use super::server::Server;
+use crate::cluster::Cluster;
 use crate::database::Source;
 use crate::run::{Chaos, Error};
 
@@ -25,6 +26,7 @@ pub(crate) struct Testbed {
     pub(crate) dialect: Dialect,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) server: Option<Server>,
+    pub(crate) cluster: Option<Cluster>,
     /// Which faults cannot be injected, and why.
     pub(crate) left_out: Vec<String>,
     /// The only faults to inject; empty for all.
@@ -34,7 +36,12 @@ pub(crate) struct Testbed {
 
 impl Testbed {
     /// Starts the server, if there is a command, and a proxy in front of it.
-    pub(crate) async fn start(source: &Source, chaos: &Chaos, seed: u64) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        source: &Source,
+        cluster: Option<Cluster>,
+        chaos: &Chaos,
+        seed: u64,
+    ) -> Result<Self, Error> {
         let command = chaos.server.as_deref();
         let config = source.config();
         let dsn = config.parse_dsn()?;
@@ -52,7 +59,10 @@ impl Testbed {
                 .map_err(|error| Error::Other(format!("the server cannot be started: {error}")))
         });
         let proxy = network::start_proxy(config, &dsn, dialect, seed).await;
-        if dialect.has_server() {
+        if cluster.is_some() {
+            left_out
+                .push("faults of the network and of a single server: it is a cluster".to_owned());
+        } else if dialect.has_server() {
             if let Err(why) = &proxy {
                 left_out.push(format!("faults of the network: {why}"));
             }
@@ -67,6 +77,7 @@ impl Testbed {
             dialect,
             proxy: proxy.ok(),
             server: server.transpose()?,
+            cluster,
             left_out,
             only: chaos.only.clone(),
             dsn,
@@ -83,15 +94,17 @@ impl Testbed {
         let mut config = source.config().clone();
         config.max = max;
         config.acquire_timeout = Some(Duration::from_secs(10));
-        config.connect_timeout = Duration::from_secs(1);
-        config.cleanup_timeout = Duration::from_millis(500);
         config.healthcheck_interval = Some(Duration::from_millis(500));
         config.idle_timeout = Some(Duration::from_secs(2));
         config.max_lifetime = Some(Duration::from_secs(3));
         config.lifetime_jitter = 0.3;
         config.statement_cache = STATEMENTS;
-        if self.dialect.has_server() {
-            config.statement_timeout = Some(Duration::from_secs(1));
+        // The handle has to leave a host that hangs before any of these is over.
+        if self.cluster.is_none() {
+            config.connect_timeout = Duration::from_secs(1);
+            config.cleanup_timeout = Duration::from_millis(500);
+            let has_server = self.dialect.has_server();
+            config.statement_timeout = has_server.then_some(Duration::from_secs(1));
         }
         self.name(&mut config, SESSIONS);
         if let Some(proxy) = &self.proxy {
@@ -140,6 +153,11 @@ impl Testbed {
         }
     }
 
+    /// Keeps the directory of the cluster, if there is one, and returns it.
+    pub(crate) fn keep_cluster(&mut self) -> Option<String> {
+        self.cluster.as_mut().map(Cluster::keep)
+    }
+
     /// Returns the faults that can be injected here.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let can = |fault: &Fault| match fault.needs() {
@@ -147,6 +165,7 @@ impl Testbed {
             Needs::Sessions => self.dialect.has_server(),
             Needs::Network => self.proxy.is_some(),
             Needs::Process => self.server.is_some(),
+            Needs::Cluster => self.cluster.is_some(),
         };
         let wanted = |fault: &Fault| self.only.is_empty() || self.only.contains(fault);
         FAULTS

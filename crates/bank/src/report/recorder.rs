@@ -170,6 +170,7 @@ mod tests {
                 audits: Audits::default(),
                 before: 0,
                 phases: Vec::new(),
+                failover: None,
             });
         }
         assert!(recorder.samples.len() <= MOST, "{}", recorder.samples.len());

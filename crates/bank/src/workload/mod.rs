@@ -1,6 +1,7 @@
 //! The workload: clients that transfer money, and an auditor that verifies the total meanwhile.
 
 mod clients;
+mod errors;
 mod latency;
 mod phases;
 mod tally;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use self::clients::Shared;
+pub use self::errors::{ErrorCounts, OtherErrors};
 pub use self::latency::LatencySummary;
 pub use self::phases::Phase;
 use self::phases::Phases;
@@ -60,6 +62,8 @@ pub struct Monitor {
     /// How many connections the clients may have.
     max: usize,
     phases: Phases,
+    /// How long after the last promotion writes were back.
+    failover: Mutex<Option<Duration>>,
 }
 
 /// The figures of a run at one moment.
@@ -79,6 +83,8 @@ pub struct Snapshot {
     pub before: i64,
     /// The faults and quiet moments that last now; if there are none, the last that ended.
     pub phases: Vec<Phase>,
+    /// How long after the last promotion writes were back, if there was one.
+    pub failover: Option<Duration>,
 }
 
 /// A workload that has ended.
@@ -122,6 +128,7 @@ impl Workload {
             before: i64::try_from(accounts).unwrap_or(i64::MAX) * STARTING_CENTS,
             max,
             phases: Phases::default(),
+            failover: Mutex::default(),
         });
         let mut auditor = JoinSet::new();
         auditor.spawn(audit_repeatedly(Arc::clone(&monitor)));
@@ -187,6 +194,7 @@ impl Monitor {
             audits: self.audits().clone(),
             before: self.before,
             phases: self.phases.latest(),
+            failover: *self.failover(),
         }
     }
 
@@ -213,6 +221,21 @@ impl Monitor {
     /// Returns how many visits have ended with a commit.
     pub(crate) fn committed(&self) -> u64 {
         self.shared.tally.counts().of(Outcome::Committed)
+    }
+
+    /// Returns the unplanned errors of clients so far, by kind.
+    pub(crate) fn errors(&self) -> ErrorCounts {
+        self.shared.tally.errors()
+    }
+
+    /// Notes how long after a promotion writes were back.
+    pub(crate) fn failed_over(&self, took: Duration) {
+        *self.failover() = Some(took);
+    }
+
+    fn failover(&self) -> MutexGuard<'_, Option<Duration>> {
+        // Nothing that can panic runs under this lock.
+        self.failover.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how long the visits took that ended with a commit.

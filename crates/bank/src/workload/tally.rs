@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cenote::{Error, Kind, Result};
 use tokio::time::Instant;
 
+use super::errors::ErrorCounts;
 use super::latency::{Latencies, LatencySummary};
 use crate::accounts::Order;
 use crate::ledger::{Fate, Ledger};
@@ -54,6 +55,7 @@ pub(crate) struct Tally {
     waits: Latencies,
     served: Latencies,
     complaint: Mutex<Option<String>>,
+    errors: Mutex<ErrorCounts>,
 }
 
 /// Visits by their outcome.
@@ -113,7 +115,15 @@ impl Tally {
         self.visits[outcome as usize].fetch_add(1, Relaxed);
     }
 
+    /// The unplanned errors, by kind.
+    pub(crate) fn errors(&self) -> ErrorCounts {
+        let errors = self.errors.lock();
+        errors.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn complain(&self, error: &Error) {
+        let errors = self.errors.lock();
+        errors.unwrap_or_else(PoisonError::into_inner).note(error);
         let text = error.to_string();
         *self
             .complaint

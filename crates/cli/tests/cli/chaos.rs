@@ -80,3 +80,75 @@ fn a_server_for_a_database_that_has_none_is_refused() {
     let line = run.one_line(2);
     assert!(line.contains("SQLite has none"), "{line}");
 }
+
+#[test]
+fn cluster_takes_no_database_of_the_users() {
+    let folder = Folder::new();
+    for more in [&["--dsn", "sqlite:x.db"][..], &["--server", "true"]] {
+        let run = folder.run(&[&["chaos", "--cluster"][..], more].concat());
+        let line = run.one_line(2);
+        assert!(line.contains("leave out --dsn and --server"), "{line}");
+    }
+    assert!(folder.left_behind().is_empty());
+}
+
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+mod cluster {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::process::Ended;
+
+    /// A folder that the user of the servers may enter.
+    fn folder() -> Folder {
+        let folder = Folder::new();
+        let all = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(folder.path(), all).unwrap();
+        folder
+    }
+
+    /// The processes that have this folder in their command.
+    fn processes(folder: &Folder) -> Vec<String> {
+        let folder = folder.path().display().to_string();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let commands =
+            all.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+        commands
+            .filter(|command| command.contains(&folder))
+            .collect()
+    }
+
+    #[test]
+    fn ctrl_c_in_a_failover_heals_checks_and_leaves_nothing() {
+        let folder = folder();
+        let args = ["chaos", "--cluster", "--seconds", "600", "--tasks", "20"];
+        let only = ["--only", "kill_primary"];
+        let mut running = Running::start(folder.command(&[&args[..], &only].concat()));
+        running.wait_for("primary killed");
+        assert!(processes(&folder).len() >= 2, "the standbys run");
+        running.interrupt();
+        let run = running.end();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        for said in [
+            "on a temporary PostgreSQL cluster of three hosts",
+            ", interrupted",
+            "promotions",
+            "ok    ledger",
+            "ok    failovers",
+        ] {
+            assert!(run.out.contains(said), "{said}: {}", run.out);
+        }
+        assert_eq!(processes(&folder), [""; 0]);
+        assert!(folder.left_behind().is_empty());
+    }
+
+    #[test]
+    fn cluster_without_a_directory_is_refused_in_one_line() {
+        let folder = Folder::new();
+        let mut command = folder.command(&["chaos", "--cluster"]);
+        command.env("TMPDIR", folder.path().join("missing"));
+        let run = Ended::of(command);
+        let line = run.one_line(4);
+        assert!(line.contains("no room for a cluster"), "{line}");
+    }
+}

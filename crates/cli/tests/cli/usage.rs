@@ -16,6 +16,7 @@ fn a_wrong_argument_is_named_in_one_line_with_exit_code_2() {
         &["--seed", "x"],
         &["--json=yes"],
         &["--keep"],
+        &["--cluster"],
         &["--force"],
         &["-q"],
     ] {
@@ -49,6 +50,7 @@ fn help_names_every_flag_variable_and_exit_code() {
         "--accounts",
         "--seed",
         "--server",
+        "--cluster",
         "--only",
         "--json",
         "--keep",
