@@ -134,6 +134,10 @@ async fn open_level(
 
 /// Opens a read-only transaction on a replica that has replayed what the coroutine needs. `None` if the primary has to serve it:
 /// nothing has begun then.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has begun, or the pool's hook rolls back what may have begun.
 async fn open_on_replica(
     call: &Call<'_>,
     frame: &Arc<Frame>,
@@ -278,7 +282,10 @@ impl LevelGuard {
         }
         self.bound.set_ending(self.serial, Some(site));
         let limit = self.bound.shared().statement_limit();
-        let done = turn.send(&Commit, site, limit).await;
+        let is_tracked = turn.connection().is_tracked();
+        let writer = is_tracked.then(|| self.bound.frame_of(self.serial));
+        let commit = Commit(writer.flatten());
+        let done = turn.send(&commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
                 self.committed(turn);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::coroutine::Frame;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Dialect, Outcome, Param, Prepared,
     Request, Savepoint, Value,
@@ -63,6 +64,11 @@ pub(crate) trait Op: Send + Sync {
     /// Returns what the request may commit.
     fn commits(&self, _dialect: &'static Dialect) -> Commits {
         Commits::Anything
+    }
+
+    /// Returns the frame of the coroutine that has written what the request commits, if that may be another one.
+    fn writer(&self) -> Option<&Arc<Frame>> {
+        None
     }
 
     /// Returns how many rows the request returned or changed.
@@ -402,7 +408,8 @@ impl Op for BeginOnly {
     }
 }
 
-pub(crate) struct Commit;
+/// With the frame of the transaction, if it has one.
+pub(crate) struct Commit(pub(crate) Option<Arc<Frame>>);
 
 impl Op for Commit {
     type Out = CommitOutcome;
@@ -417,6 +424,10 @@ impl Op for Commit {
 
     fn commits(&self, _: &'static Dialect) -> Commits {
         Commits::Transaction
+    }
+
+    fn writer(&self) -> Option<&Arc<Frame>> {
+        self.0.as_ref()
     }
 }
 

@@ -108,6 +108,11 @@ impl PooledConnection {
         self.tracker = tracker;
     }
 
+    /// Returns whether the positions of its writes are taken.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracker.is_some()
+    }
+
     /// Returns whether it is a connection to a replica that was asked what it replays.
     pub(crate) fn is_of_replica(&self) -> bool {
         self.replays.is_some()

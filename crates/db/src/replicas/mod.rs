@@ -76,7 +76,7 @@ pub(crate) struct Replica {
     reads: AtomicU64,
     /// It is to be asked at once.
     wake: Notify,
-    /// It was found to be unusable: reads under way go to the primary.
+    /// It hangs: reads under way go to the primary.
     gone: Notify,
 }
 
@@ -202,9 +202,6 @@ impl Replica {
                 is_reachable = answer.is_some(),
                 "the replica gets no reads for now"
             );
-        }
-        if answer.is_none() {
-            self.gone.notify_waiters();
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use cenote_pool::{AcquireOptions, within};
+use cenote_pool::{AcquireError, AcquireOptions, within};
 
 use super::op::ReadAt;
 use super::position::LogPosition;
@@ -99,10 +99,7 @@ impl Call<'_> {
                     replica.reads.fetch_add(1, Ordering::Relaxed);
                     return Some(Ok(outcome));
                 }
-                Asked::Read(Err(error)) if error.kind() == Kind::StatementTimeout => {
-                    return Some(Err(error));
-                }
-                // The primary's answer counts: what a replica lacks or does not allow is not the program's fault.
+                // The primary's answer counts: what a replica lacks, does not allow or does too slowly is not the program's fault.
                 Asked::Read(Err(error)) => {
                     tracing::debug!(%error, "a read failed on a replica and runs on the primary");
                     return None;
@@ -204,18 +201,22 @@ impl<'s> Search<'s> {
                 }
                 Some((replica, cenote_pool::Lease::into_owned(lease)))
             }
+            // All are in use, or opening one takes long: that says nothing about the replica.
+            None | Some(Err(AcquireError::Timeout(_) | AcquireError::QueueFull { .. })) => None,
             Some(Err(error)) => {
                 tracing::debug!(%error, "a replica has no connection for a read");
                 replica.fail();
                 None
             }
-            // All are in use, or opening one takes long: that says nothing about the replica.
-            None => None,
         }
     }
 
     /// Asks a replica whether it has replayed enough, and runs the read behind that the first time. A second time the read follows
     /// alone, so that a long one does not run in vain again and again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has an unanswered call, which the pool settles.
     async fn ask(
         &mut self,
         replica: &'s Replica,
@@ -231,8 +232,8 @@ impl<'s> Search<'s> {
         };
         let (answer, done) = match self.send(replica, lease, &op).await {
             Ok(answered) => answered,
-            Err(late) if late.as_ref().is_some_and(is_late) => {
-                return Asked::Read(Err(late.expect("it is late")));
+            Err(Some(late)) if late.kind() == Kind::StatementTimeout => {
+                return Asked::Read(Err(late));
             }
             Err(_) => {
                 replica.fail();
@@ -270,7 +271,11 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Sends a request. `Err(None)` if the replica was found to be gone meanwhile: then the request is given up.
+    /// Sends a request. `Err(None)` if the replica hangs: then the request is given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ask`](Search::ask).
     async fn send<O: Op>(
         &self,
         replica: &Replica,
@@ -289,8 +294,4 @@ impl<'s> Search<'s> {
         })
         .await
     }
-}
-
-fn is_late(error: &Error) -> bool {
-    error.kind() == Kind::StatementTimeout
 }

@@ -58,9 +58,10 @@ struct Write {
 }
 
 impl Write {
-    fn begin(db: DbId, frame: &Arc<Frame>) -> Self {
-        let noted = frame
-            .with_surrounding()
+    /// Begins a write of these coroutines.
+    fn begin<'f>(db: DbId, frames: impl Iterator<Item = &'f Arc<Frame>>) -> Self {
+        let noted = frames
+            .flat_map(Frame::with_surrounding)
             .map(|frame| {
                 let begun = frame.with_own(db, |own| own.begin());
                 (frame, begun)
@@ -105,10 +106,15 @@ impl PooledConnection {
         Box::pin(async move {
             let commits = op.commits(self.dialect());
             let context = call_context();
-            let (Some(frame), true) = (context.frame(), commits != Commits::Nothing) else {
-                return self.send_plain(op, site).await;
+            // A guard may be committed by another coroutine than the one that has written.
+            let frames = context.frame().into_iter().chain(op.writer());
+            let write = match commits {
+                Commits::Nothing => return self.send_plain(op, site).await,
+                _ => Write::begin(tracker.db, frames),
             };
-            let write = Write::begin(tracker.db, frame);
+            if write.noted.is_empty() {
+                return self.send_plain(op, site).await;
+            }
             let is_idle = self.status() == Status::Idle;
             if commits == Commits::Transaction || (commits == Commits::Statement && is_idle) {
                 self.driver().expect_position();
@@ -116,7 +122,7 @@ impl PooledConnection {
             // A cancel from here on drops `write`.
             let answer = self.send_plain(op, site).await;
             let position = self.driver().take_position();
-            match self.what_was_written(commits, O::error(&answer)) {
+            match self.what_was_written(commits, answer.as_ref().err()) {
                 Written::Nothing => write.cancel(),
                 // Dropped.
                 Written::Unknown => {}

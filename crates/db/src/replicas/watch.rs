@@ -151,6 +151,7 @@ impl Watcher {
                 continue;
             }
             let asked = within(&runtime, Some(PATIENCE), contained(self.ask())).await;
+            let hangs = asked.is_none();
             let asked =
                 asked.unwrap_or_else(|| Err(Error::new(Kind::Timeout, "no answer in time")));
             let mut pause = INTERVAL;
@@ -164,6 +165,9 @@ impl Watcher {
             let (now, max_lag) = (runtime.now(), self.replicas.max_lag);
             let primary = self.replicas.tracker.primary().clone();
             self.replica().note(asked.ok(), &primary, max_lag, now);
+            if hangs {
+                self.replica().gone.notify_waiters();
+            }
             runtime.sleep_aside(now + REST).await;
             next = Some(now + pause);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cenote::{Db, Kind};
+use cenote::{CallOptions, Db, Kind};
 
 use super::{IS_REPLICA, Pair, is_replica, is_used, read, write};
 use crate::servers::own::send;
@@ -95,6 +95,15 @@ async fn read_leaves_a_replica_that_hangs() {
     for backend in &backends {
         send("STOP", &backend.to_string());
     }
+    // A time limit ends it earlier, and the primary has the same limit again.
+    let (reading, limit) = (db.reading(), Duration::from_millis(300));
+    let limited = reading.with(CallOptions::new().timeout(limit));
+    let is_replica_in_time = limited.query_scalar_one::<bool>(IS_REPLICA, ());
+    assert!(
+        !soon("the primary answers in time", is_replica_in_time)
+            .await
+            .unwrap()
+    );
     let began = tokio::time::Instant::now();
     assert!(!soon("the primary answers", is_replica(&db.reading())).await);
     // The watcher asks every half second, and waits for a second.

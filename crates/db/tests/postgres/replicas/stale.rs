@@ -199,3 +199,17 @@ async fn coroutine_sees_the_writes_of_one_that_it_awaits() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn writer_sees_what_another_coroutine_commits_for_it() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    pair.pause().await;
+    cenote::scope(async {
+        let tx = db.begin().await.unwrap();
+        write(&db, 1).await;
+        cenote::spawn(tx.commit()).await.unwrap().unwrap();
+        assert_eq!(read(&db, 1).await, (1, false));
+    })
+    .await;
+}
