@@ -6,7 +6,7 @@ use cenote::{CallOptions, Db, Kind};
 
 use super::{IS_REPLICA, Pair, is_replica, is_used, read, write};
 use crate::servers::own::send;
-use crate::servers::{free_port, soon, until};
+use crate::servers::{WHO, free_port, soon, until};
 
 /// Takes long, and holds a lock on `t` meanwhile.
 const LONG: &str =
@@ -162,6 +162,61 @@ async fn promoted_replica_gets_no_reads() {
         assert_eq!(read(&db, 1).await, (2, false));
     })
     .await;
+}
+
+#[tokio::test]
+async fn reads_follow_the_replica_of_a_promoted_primary() {
+    let mut pair = Pair::start(&[]).await;
+    let other = pair.primary.start_standby(&[]).await;
+    let at_other = Db::open(&other.dsn()).await.unwrap();
+    let hosts = [pair.primary.port(), pair.replica.port()].map(|port| port.to_string());
+    let dsn = format!(
+        "pgsql:host=127.0.0.1,127.0.0.1;port={};{WHO};sslmode=disable;target_session_attrs=read-write",
+        hosts.join(",")
+    );
+    let db = Db::builder(&dsn)
+        .replica(pair.replica.dsn())
+        .replica(other.dsn());
+    let db = db.open().await.unwrap();
+    is_used(&db).await;
+    cenote::scope(async {
+        write(&db, 1).await;
+        // Both have it, and the primary goes.
+        let has = "SELECT n = 1 FROM t WHERE id = 1";
+        until("both have it", async || {
+            let at = async |db: &Db| db.query_scalar_one::<bool>(has, ()).await.unwrap();
+            at(&pair.at_replica).await && at(&at_other).await
+        })
+        .await;
+        pair.primary.crash().await;
+        let promote = "SELECT pg_promote(true)";
+        assert!(
+            pair.at_replica
+                .query_scalar_one::<bool>(promote, ())
+                .await
+                .unwrap()
+        );
+        let (sockets, port) = (crate::servers::sockets(), pair.replica.port());
+        let follow =
+            format!("ALTER SYSTEM SET primary_conninfo = 'host={sockets} port={port} user=cenote'");
+        at_other.exec(&follow, ()).await.unwrap();
+        at_other.query("SELECT pg_reload_conf()", ()).await.unwrap();
+        let sql = "UPDATE t SET n = 5 WHERE id = 1";
+        until("writes are back", async || db.exec(sql, ()).await.is_ok()).await;
+        let mut n = 5;
+        until("the other one answers", async || {
+            write(&db, 1).await;
+            n += 1;
+            let seen = read(&db, 1).await;
+            assert_eq!(seen.0, n);
+            seen.1
+        })
+        .await;
+    })
+    .await;
+    let status = db.replicas();
+    assert!(!status[0].is_standby && !status[0].is_usable, "{status:?}");
+    assert!(status[1].is_usable, "{status:?}");
 }
 
 #[tokio::test]
