@@ -27,6 +27,7 @@ mod pooled;
 pub mod postgres;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
+mod replicas;
 mod sandbox;
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -64,6 +65,7 @@ pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::pooled::statement_events::{StatementEvent, StatementSubscription};
 pub use crate::pooled::statement_timings::DbTimings;
+pub use crate::replicas::{Position, ReplicaStatus};
 pub use crate::sandbox::Sandbox;
 pub use crate::types::de::from_row;
 pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};

@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use crate::body::CoroutineBody;
 use crate::future::ResponseFuture;
+use crate::position::{self, PositionLayer};
 use crate::transaction::{TransactionLayer, Verdict};
 
 /// Runs each HTTP request in a coroutine of its own, which ends with the response body.
@@ -88,13 +89,25 @@ impl CoroutineLayer {
     {
         TransactionLayer::new(db, rule)
     }
+
+    /// Creates a layer that also carries what a client has written on `db` from a response to its next requests, in a header: see
+    /// [`PositionLayer`]. For a `Db` with [replicas](cenote::Builder::replica); without them there is no header.
+    ///
+    /// With a transaction for each request, use
+    /// [`TransactionLayer::position_header`] instead.
+    pub fn position_header(self, db: Db) -> PositionLayer {
+        PositionLayer::new(db)
+    }
 }
 
 impl<S> Layer<S> for CoroutineLayer {
     type Service = CoroutineService<S>;
 
     fn layer(&self, inner: S) -> CoroutineService<S> {
-        CoroutineService { inner }
+        CoroutineService {
+            inner,
+            positions: None,
+        }
     }
 }
 
@@ -102,6 +115,8 @@ impl<S> Layer<S> for CoroutineLayer {
 #[derive(Clone, Debug)]
 pub struct CoroutineService<S> {
     pub(crate) inner: S,
+    /// The header carries the positions on this one.
+    pub(crate) positions: Option<Db>,
 }
 
 impl<S, Q, B> Service<Request<Q>> for CoroutineService<S>
@@ -121,7 +136,12 @@ where
     fn call(&mut self, request: Request<Q>) -> ResponseFuture<S::Future> {
         let coroutine = Coroutine::new();
         // Database calls that the service makes before its first poll belong to the coroutine.
-        let future = coroutine.enter(|| self.inner.call(request));
-        ResponseFuture::new(coroutine, future)
+        let future = coroutine.enter(|| {
+            if let Some(db) = &self.positions {
+                position::take(db, request.headers());
+            }
+            self.inner.call(request)
+        });
+        ResponseFuture::new(coroutine, future, self.positions.clone())
     }
 }

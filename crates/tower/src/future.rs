@@ -5,12 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use cenote::Coroutine;
+use cenote::{Coroutine, Db};
 use http::Response;
 use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::body::CoroutineBody;
+use crate::position;
 
 pin_project! {
     /// Resolves to the response of a request, in its coroutine. Dropping the future ends the coroutine.
@@ -21,6 +22,8 @@ pin_project! {
         // `None` after the future has completed.
         #[pin]
         future: Option<F>,
+        // The header carries the position on this one.
+        positions: Option<Db>,
     }
 
     impl<F> PinnedDrop for ResponseFuture<F> {
@@ -35,10 +38,11 @@ pin_project! {
 }
 
 impl<F> ResponseFuture<F> {
-    pub(crate) fn new(coroutine: Coroutine, future: F) -> Self {
+    pub(crate) fn new(coroutine: Coroutine, future: F, positions: Option<Db>) -> Self {
         ResponseFuture {
             coroutine: Some(coroutine),
             future: Some(future),
+            positions,
         }
     }
 }
@@ -64,7 +68,15 @@ where
             *this.coroutine = Some(coroutine);
             return Poll::Pending;
         };
-        coroutine.enter(|| this.future.set(None));
+        let answer = coroutine.enter(|| {
+            this.future.set(None);
+            answer.map(|mut response| {
+                if let Some(db) = this.positions {
+                    position::add(db, response.headers_mut());
+                }
+                response
+            })
+        });
         let answer =
             answer.map(|response| response.map(|body| CoroutineBody::new(coroutine, body)));
         Poll::Ready(answer)

@@ -114,6 +114,7 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 pub struct TransactionLayer<B> {
     db: Db,
     eagerly: bool,
+    has_position: bool,
     idle: Option<Duration>,
     rule: Arc<Rule>,
     options: Arc<Options>,
@@ -135,6 +136,7 @@ impl<B> TransactionLayer<B> {
         TransactionLayer {
             db,
             eagerly: false,
+            has_position: false,
             idle: Some(Duration::from_secs(10)),
             rule: Arc::new(rule),
             options: Arc::new(|_| Some(TransactionOptions::new())),
@@ -163,6 +165,14 @@ impl<B> TransactionLayer<B> {
     #[must_use]
     pub fn begin_eagerly(mut self) -> Self {
         self.eagerly = true;
+        self
+    }
+
+    /// Carries what a client has written from a response to its next requests, in a header: see
+    /// [`PositionLayer`](crate::PositionLayer). Default: no.
+    #[must_use]
+    pub fn position_header(mut self) -> Self {
+        self.has_position = true;
         self
     }
 
@@ -231,6 +241,7 @@ impl<S, B> Layer<S> for TransactionLayer<B> {
                 inner,
                 layer: self.clone(),
             },
+            positions: self.has_position.then(|| self.db.clone()),
         }
     }
 }
@@ -241,6 +252,7 @@ impl<B> Clone for TransactionLayer<B> {
         TransactionLayer {
             db: self.db.clone(),
             eagerly: self.eagerly,
+            has_position: self.has_position,
             idle: self.idle,
             rule: Arc::clone(&self.rule),
             options: Arc::clone(&self.options),

@@ -15,7 +15,7 @@ use crate::call::trace::Origin;
 use crate::config::dsn::Dsn;
 use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
-use crate::driver::{ConnectSettings, Driver};
+use crate::driver::{ConnectSettings, Driver, Template};
 use crate::hosts::watch;
 use crate::listen::{Hub, Setup};
 use crate::pooled::activity::Activities;
@@ -26,6 +26,7 @@ use crate::pooled::shared::{DbId, Shared};
 use crate::pooled::statement_events::StatementListeners;
 use crate::pooled::statement_log::StatementLog;
 use crate::pooled::statement_timings::StatementTimings;
+use crate::replicas::{self, Replicas, Tracker};
 use crate::{Error, Kind, Result};
 
 /// The settings of a [`Db`], before [`open`](Builder::open) opens it.
@@ -55,7 +56,7 @@ pub struct Builder {
     on_connect: Vec<Box<dyn OnConnect>>,
     runtime: Option<Arc<dyn Runtime>>,
     span_text: bool,
-    breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
+    breaker: Option<WithBreaker>,
     call_site: &'static Location<'static>,
 }
 
@@ -234,6 +235,35 @@ impl Builder {
         self
     }
 
+    /// Adds a replica of this DSN, which answers reads of [`Db::reading`]. May be given several times. PostgreSQL only, with streaming
+    /// replication. Default: none.
+    ///
+    /// Each replica has a pool of its own with up to [`max`](Builder::max) connections, opened when they are needed, and one more
+    /// connection that asks for the lag. User, password, credentials, options, hooks and settings are those of the handle, except for
+    /// the option `target_session_attrs`.
+    ///
+    /// With replicas, a COMMIT in a coroutine, and a statement that may write, also asks for the position in the log, in the same
+    /// round trip.
+    pub fn replica(mut self, dsn: impl Into<Secret>) -> Self {
+        self.config.replicas.push(dsn.into());
+        self
+    }
+
+    /// Limits how long a read waits for a replica to reach what its coroutine has written; then the primary answers. Default: 50 ms.
+    pub fn replica_wait(mut self, wait: Duration) -> Self {
+        self.config.replica_wait = wait;
+        self
+    }
+
+    /// Sets how far a replica may lag behind the primary to get reads; `None` for any lag. Default: 10 s.
+    ///
+    /// The lag is the age of what the replica lacks, as the handle has seen it on the primary. It does not grow while the primary
+    /// writes nothing.
+    pub fn max_replica_lag(mut self, lag: impl Into<Option<Duration>>) -> Self {
+        self.config.max_replica_lag = lag.into();
+        self
+    }
+
     /// Sets an option of the driver: see its documentation. [`open`](Builder::open) refuses an unknown option.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.config.options.set(name, value);
@@ -317,6 +347,8 @@ impl Builder {
             None => driver_named(self.config.parse_dsn()?.driver())?,
         };
         self.driver = Some(wrap(driver)?);
+        // A replica would see nothing of the transaction that the driver around this one keeps open.
+        self.config.replicas.clear();
         Ok(self)
     }
 
@@ -339,16 +371,101 @@ impl Builder {
             let message = "credentials are given twice: by user or password, and by a provider";
             return Err(Error::new(Kind::Config, message));
         }
-        let provider = self
-            .provider
-            .unwrap_or_else(|| config.credentials(dsn).into_provider());
         let runtime = self
             .runtime
             .unwrap_or_else(|| Arc::new(TokioRuntime::new()));
-        let shared = Arc::new(Shared {
+        let common = Common {
             id: DbId::next(),
+            driver: driver.name(),
+            provider: self.provider,
+            log: Arc::new(StatementLog {
+                slow: config.slow_statements,
+                dialect: template.dialect(),
+                runtime: runtime.clone(),
+                timings: StatementTimings::new(),
+                listeners: StatementListeners::default(),
+                activities: Activities::default(),
+            }),
+            runtime,
+            on_connect: Arc::new(self.on_connect),
+            defaults: Arc::default(),
+            span_text: self.span_text,
+            call_site: self.call_site,
+        };
+        let replicas = common.open_replicas(&config, driver, &*template).await?;
+        let opened = common.open(config, dsn, template, self.breaker, replicas);
+        opened.await
+    }
+}
+
+/// What the handles of a database share: its own, and those of its replicas.
+struct Common {
+    id: DbId,
+    driver: &'static str,
+    provider: Option<CredentialProvider>,
+    runtime: Arc<dyn Runtime>,
+    log: Arc<StatementLog>,
+    on_connect: Arc<Vec<Box<dyn OnConnect>>>,
+    defaults: Arc<Defaults>,
+    span_text: bool,
+    call_site: &'static Location<'static>,
+}
+
+type WithBreaker = Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>;
+
+impl Common {
+    /// Opens the handles of the replicas. None of them connects yet.
+    async fn open_replicas(
+        &self,
+        config: &DbConfig,
+        driver: &dyn Driver,
+        template: &dyn Template,
+    ) -> Result<Option<(Arc<Tracker>, Arc<Replicas>)>> {
+        if config.replicas.is_empty() {
+            return Ok(None);
+        }
+        if !template.has_positions() {
+            let message = format!(
+                "the driver {} has no replicas; PostgreSQL's has",
+                self.driver
+            );
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let mut handles = Vec::new();
+        for dsn in &config.replicas {
+            let config = config.of_replica(dsn);
+            let dsn = config.parse_dsn()?;
+            if dsn.driver() != self.driver && !driver.aliases().contains(&dsn.driver()) {
+                let message = "a replica has another driver than the primary";
+                return Err(Error::new(Kind::Config, message));
+            }
+            let template = driver.template(&dsn, &config.options)?;
+            handles.push(Box::pin(self.open(config, &dsn, template, None, None)).await?);
+        }
+        let tracker = Tracker::new(self.id, config.max_replica_lag);
+        let (wait, max_lag) = (config.replica_wait, config.max_replica_lag);
+        let replicas = Replicas::new(handles, Arc::clone(&tracker), wait, max_lag);
+        Ok(Some((tracker, replicas)))
+    }
+
+    async fn open(
+        &self,
+        config: DbConfig,
+        dsn: &Dsn,
+        template: Arc<dyn Template>,
+        breaker: Option<WithBreaker>,
+        replicas: Option<(Arc<Tracker>, Arc<Replicas>)>,
+    ) -> Result<Arc<Handle>> {
+        let runtime = Arc::clone(&self.runtime);
+        let (tracker, replicas) = replicas.unzip();
+        let provider = match &self.provider {
+            Some(provider) => provider.clone(),
+            None => config.credentials(dsn).into_provider(),
+        };
+        let shared = Arc::new(Shared {
+            id: self.id,
             dialect: template.dialect(),
-            origin: Origin::new(driver.name(), &*template, self.span_text),
+            origin: Origin::new(self.driver, &*template, self.span_text),
             one_writer: template.one_writer(),
             writers: match template.one_writer() {
                 true => Writers::among(config.max),
@@ -380,28 +497,22 @@ impl Builder {
         let connections = ConnectionManager {
             template,
             login,
-            log: Arc::new(StatementLog {
-                slow: config.slow_statements,
-                dialect: shared.dialect,
-                runtime: runtime.clone(),
-                timings: StatementTimings::new(),
-                listeners: StatementListeners::default(),
-                activities: Activities::default(),
-            }),
+            log: Arc::clone(&self.log),
             settings: ConnectSettings {
                 full_reset: config.reset == ResetPolicy::Always,
                 ..ConnectSettings::new(config.statement_cache)
             },
             connect_timeout: config.connect_timeout,
             reset: config.reset,
-            on_connect: self.on_connect,
+            on_connect: Arc::clone(&self.on_connect),
             runtime: runtime.clone(),
-            defaults: Defaults::default(),
+            defaults: Arc::clone(&self.defaults),
+            tracker,
             last_loss: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
         };
         let mut pool = pool_builder(connections, &config, runtime).call_site(self.call_site);
-        if let Some(breaker) = self.breaker {
+        if let Some(breaker) = breaker {
             pool = breaker(pool);
         }
         let pool = pool.open().await.map_err(not_opened)?;
@@ -410,13 +521,15 @@ impl Builder {
             pool,
             hub,
             config,
-            driver: driver.name(),
+            replicas,
+            driver: self.driver,
             next_check: AtomicU64::new(0),
         });
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
         // Release pairs with the acquire of `connect_to_any`.
         handle.pool.manager().is_open.store(true, Ordering::Release);
         watch::start(&handle);
+        replicas::watch::start(&handle);
         Ok(handle)
     }
 }

@@ -11,6 +11,7 @@ use cenote_pool::{CloseError, Counters, DestroyError, Pool, Status};
 use crate::api::builder::Builder;
 use crate::api::closure::in_transaction;
 use crate::api::connection::{Connection, Pinned};
+use crate::api::executor::CallOptions;
 use crate::api::methods::sql_methods;
 use crate::api::transaction::{self, Transaction};
 use crate::api::transaction_options::TransactionOptions;
@@ -67,6 +68,8 @@ pub struct Db {
     handle: Arc<Handle>,
     /// Its calls ignore the connection that the coroutine has pinned.
     outside: bool,
+    /// A replica may answer its reads.
+    reading: bool,
 }
 
 impl Db {
@@ -74,6 +77,7 @@ impl Db {
         Db {
             handle,
             outside: false,
+            reading: false,
         }
     }
 
@@ -123,6 +127,14 @@ impl Db {
         &self.handle
     }
 
+    /// Returns the same handle for calls whose reads a replica may answer.
+    pub(crate) fn as_reading(&self) -> Db {
+        Db {
+            reading: true,
+            ..self.clone()
+        }
+    }
+
     #[track_caller]
     #[inline]
     pub(crate) fn call(&self) -> Call<'_> {
@@ -133,7 +145,10 @@ impl Db {
             },
             context: call_context(),
             site: Location::caller(),
-            options: None,
+            options: match self.reading {
+                false => None,
+                true => CallOptions::for_reading(),
+            },
         }
     }
 
@@ -271,8 +286,8 @@ impl Db {
     #[must_use]
     pub fn outside(&self) -> Db {
         Db {
-            handle: Arc::clone(&self.handle),
             outside: true,
+            ..self.clone()
         }
     }
 
@@ -556,6 +571,7 @@ impl Db {
     pub async fn close(&self) -> Result<()> {
         self.handle.close();
         let closed = self.handle.pool.close().await;
+        self.close_replicas().await;
         self.handle.hub.ended().await;
         closed.map_err(not_closed)
     }
@@ -572,6 +588,7 @@ impl Db {
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
         self.handle.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
+        self.close_replicas().await;
         self.handle.hub.ended().await;
         drained.map_err(not_closed)
     }
@@ -593,6 +610,9 @@ impl Db {
             pool.replace_all();
         }
         self.handle.hub.replace();
+        for replica in self.handle.replicas.iter().flat_map(|all| all.handles()) {
+            replica.pool.replace_all();
+        }
     }
 }
 

@@ -71,7 +71,12 @@ impl<'e> Executor<'e> {
             Inner::Connection(connection) => connection.call(),
             Inner::Transaction(transaction) => transaction.call(),
         };
-        call.options = self.options.boxed();
+        let reading = call.is_reading();
+        call.options = CallOptions {
+            reading: self.options.reading || reading,
+            ..self.options
+        }
+        .boxed();
         call
     }
 
@@ -91,6 +96,7 @@ impl<'e> Executor<'e> {
             tag: options.tag.or(self.options.tag),
             prepared: options.prepared || self.options.prepared,
             no_repeat: options.no_repeat || self.options.no_repeat,
+            reading: options.reading || self.options.reading,
         };
         self
     }
@@ -158,6 +164,8 @@ pub struct CallOptions {
     pub(crate) tag: Option<&'static str>,
     pub(crate) prepared: bool,
     pub(crate) no_repeat: bool,
+    /// A replica may answer: see [`Db::reading`].
+    pub(crate) reading: bool,
 }
 
 impl CallOptions {
@@ -169,6 +177,7 @@ impl CallOptions {
             tag: None,
             prepared: false,
             no_repeat: false,
+            reading: false,
         }
     }
 
@@ -219,6 +228,16 @@ impl CallOptions {
     pub const fn no_repeat(mut self) -> Self {
         self.no_repeat = true;
         self
+    }
+
+    /// Returns the options of a call that a replica may answer, as the call carries them.
+    #[cold]
+    pub(crate) fn for_reading() -> Option<Box<Self>> {
+        let reading = CallOptions {
+            reading: true,
+            ..CallOptions::new()
+        };
+        reading.boxed()
     }
 
     /// Returns the options as a call carries them: `None` if none is set.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::api::db::Binding;
+use crate::api::executor::CallOptions;
 use crate::api::transaction::{self, LevelGuard};
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{AfterCommit, Bound};
@@ -24,6 +25,8 @@ use crate::{Error, Result};
 pub(crate) struct Lazy {
     handle: Arc<Handle>,
     outside: bool,
+    /// A replica may serve it: see [`Db::reading`](crate::Db::reading).
+    reading: bool,
     /// The frame that the closure was run in.
     context: CallContext,
     site: &'static Location<'static>,
@@ -64,6 +67,7 @@ impl Lazy {
             outer: level_around(),
             handle: Arc::clone(handle),
             outside,
+            reading: call.is_reading(),
             context: call.context.clone(),
             site: call.site,
             options,
@@ -170,7 +174,10 @@ impl Lazy {
             },
             context: self.context.clone(),
             site: self.site,
-            options: None,
+            options: match self.reading {
+                false => None,
+                true => CallOptions::for_reading(),
+            },
         }
     }
 

@@ -93,7 +93,12 @@ impl Call<'_> {
         let text = self.text(sql, params)?;
         let class = text.class();
         let mut start = StartStream(text.request(self, true), Some(&text.scan));
-        let (mut route, started) = self.send(Hold::Stream, class, &mut start).await?;
+        let (mut route, mut started) = self.send(Hold::Stream, class, &mut start).await?;
+        if started.is_err() && route.connection().is_of_replica() {
+            drop(route);
+            let primary = self.on_primary();
+            (route, started) = primary.send(Hold::Stream, class, &mut start).await?;
+        }
         match started {
             Ok(columns) => {
                 route.connection().start_stream(class);
@@ -131,6 +136,11 @@ impl Call<'_> {
         }
         if !class.reads_only {
             self.check_writer()?;
+        }
+        if self.is_reading()
+            && let Some((_, lease)) = self.lease_of_replica(class).await
+        {
+            return Ok(Route::unpinned(lease, None));
         }
         let purpose = Purpose::of(class);
         self.route_unpinned(handle, None, purpose).await

@@ -17,7 +17,7 @@ use crate::call::route::Purpose;
 use crate::call::trace::{self, OpenSpan};
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, call_context};
-use crate::driver::{Begin, CommitOutcome, Savepoint, Status};
+use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
@@ -29,6 +29,19 @@ pub(crate) async fn open(
     options: TransactionOptions,
     guarded: bool,
 ) -> Result<LevelGuard> {
+    let primary;
+    let call = match call.is_reading() {
+        false => call,
+        true => {
+            // Boxed, because it is rare.
+            let opened = Box::pin(open_on_replica(call, frame, options, guarded)).await;
+            if let Some(guard) = opened {
+                return Ok(guard);
+            }
+            primary = call.on_primary();
+            &primary
+        }
+    };
     let bound = call.lookup();
     let is_exchangeable = bound.is_none_or(|bound| bound.is_exchangeable());
     match try_open(call, frame, options, guarded).await {
@@ -50,8 +63,19 @@ async fn try_open(
     options: TransactionOptions,
     guarded: bool,
 ) -> Result<LevelGuard> {
+    let bound = pin_for_level(call, frame, options.begin).await?;
+    open_level(call, frame, options, guarded, bound).await
+}
+
+/// Opens a level on the connection that is pinned for it.
+async fn open_level(
+    call: &Call<'_>,
+    frame: &Arc<Frame>,
+    options: TransactionOptions,
+    guarded: bool,
+    bound: PinGuard,
+) -> Result<LevelGuard> {
     let (site, begin) = (call.site, options.begin);
-    let bound = pin_for_level(call, frame, begin).await?;
     let (caller, level_frame) = match &call.target {
         Target::Bound(_, caller) => (caller.clone(), None),
         _ => (
@@ -76,7 +100,9 @@ async fn try_open(
         set_savepoint(call, &mut turn, &mut level, begin).await?;
     } else {
         level.begin = begin;
-        level.begun = !turn.connection().driver().begins_lazily();
+        // On a replica that cannot begin, the transaction is still free to begin on the primary.
+        let is_on_replica = turn.connection().is_of_replica();
+        level.begun = is_on_replica || !turn.connection().driver().begins_lazily();
         if level.begun {
             // A BEGIN that exceeds the limit counts as cancelled.
             let limit = turn.bound().shared().statement_limit();
@@ -104,6 +130,28 @@ async fn try_open(
         binding::watch(&guard.bound, serial);
     }
     Ok(guard)
+}
+
+/// Opens a read-only transaction on a replica that has replayed what the coroutine needs. `None` if the primary has to serve it:
+/// nothing has begun then.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has begun, or the pool's hook rolls back what may have begun.
+async fn open_on_replica(
+    call: &Call<'_>,
+    frame: &Arc<Frame>,
+    options: TransactionOptions,
+    guarded: bool,
+) -> Option<LevelGuard> {
+    let begin = options.begin;
+    if !begin.read_only || begin.isolation == Some(Isolation::Serializable) {
+        return None;
+    }
+    let (replica, lease) = call.lease_of_replica(&Class::NO_SQL).await?;
+    let pin = PinGuard::new(&Bound::new(&replica.shared, lease), PinKind::Explicit);
+    let pin = call.bind(pin, frame).ok()?;
+    open_level(call, frame, options, guarded, pin).await.ok()
 }
 
 /// Pins the connection on which a level for code in this frame is opened: the bound one, or a new one that is bound to
@@ -234,7 +282,10 @@ impl LevelGuard {
         }
         self.bound.set_ending(self.serial, Some(site));
         let limit = self.bound.shared().statement_limit();
-        let done = turn.send(&Commit, site, limit).await;
+        let is_tracked = turn.connection().is_tracked();
+        let writer = is_tracked.then(|| self.bound.frame_of(self.serial));
+        let commit = Commit(writer.flatten());
+        let done = turn.send(&commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
                 self.committed(turn);

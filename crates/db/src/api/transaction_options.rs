@@ -205,7 +205,7 @@ impl<'a> TransactionOptions<&'a Db> {
         F: AsyncFnOnce() -> Result<T, E> + Clone + 'a,
     {
         let (db, options) = self.split();
-        let call = db.call();
+        let mut call = db.call();
         async move {
             let mut retries = Retries::new(&call, options);
             loop {
@@ -218,6 +218,10 @@ impl<'a> TransactionOptions<&'a Db> {
                     return Err(failed.error);
                 };
                 closure::sleep(&call, pause).await;
+                if call.is_reading() {
+                    // What has failed on a replica, perhaps by a conflict with its recovery, is repeated on the primary.
+                    call = call.on_primary();
+                }
             }
         }
     }

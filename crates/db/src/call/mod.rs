@@ -160,6 +160,27 @@ impl<'a> Call<'a> {
             .is_some_and(|options| options.prepared)
     }
 
+    /// Returns whether a replica may answer the call.
+    pub(crate) fn is_reading(&self) -> bool {
+        let options = self.options.as_ref();
+        options.is_some_and(|options| options.reading) && !matches!(self.target, Target::Bound(..))
+    }
+
+    /// Returns the same call for the primary.
+    pub(crate) fn on_primary(&self) -> Self {
+        let options = self.options.as_deref().and_then(|options| {
+            CallOptions {
+                reading: false,
+                ..*options
+            }
+            .boxed()
+        });
+        Call {
+            options,
+            ..self.clone()
+        }
+    }
+
     /// Returns whether a lost call may run on another connection.
     pub(crate) fn may_move(&self) -> bool {
         self.options

@@ -3,12 +3,48 @@
 
 use std::sync::Arc;
 
+use crate::coroutine::Frame;
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Savepoint, Value,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Dialect, Outcome, Param, Prepared,
+    Request, Savepoint, Value,
 };
-use crate::sql::CachedScan;
+use crate::sql::{self, CachedScan, Class, TransactionVerb};
 use crate::{Error, Result};
+
+/// What a request may commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commits {
+    /// Nothing.
+    Nothing,
+    /// What one statement does, outside of a transaction: the position can be asked for in the same write.
+    Statement,
+    /// What it does, outside of a transaction.
+    Itself,
+    /// The transaction around it.
+    Transaction,
+    /// Anything, though a transaction may be open afterwards.
+    Anything,
+}
+
+impl Commits {
+    fn of(class: &Class) -> Self {
+        match class.transaction {
+            Some(TransactionVerb::Commit) => Commits::Anything,
+            Some(_) => Commits::Nothing,
+            None if class.contains_transaction_control => Commits::Anything,
+            None if class.pure_read => Commits::Nothing,
+            None => Commits::Statement,
+        }
+    }
+
+    /// Returns the same for a request behind which the driver sends nothing.
+    fn alone(self) -> Self {
+        match self {
+            Commits::Statement => Commits::Itself,
+            other => other,
+        }
+    }
+}
 
 /// A request to a driver's connection.
 pub(crate) trait Op: Send + Sync {
@@ -23,6 +59,16 @@ pub(crate) trait Op: Send + Sync {
     /// Returns the SQL as the caller wrote it, for the statement log; empty for a request that is not logged.
     fn sql(&self) -> &str {
         ""
+    }
+
+    /// Returns what the request may commit.
+    fn commits(&self, _dialect: &'static Dialect) -> Commits {
+        Commits::Anything
+    }
+
+    /// Returns the frame of the coroutine that has written what the request commits, if that may be another one.
+    fn writer(&self) -> Option<&Arc<Frame>> {
+        None
     }
 
     /// Returns how many rows the request returned or changed.
@@ -80,6 +126,10 @@ impl<O: Op> Op for Harmless<O> {
     fn sql(&self) -> &str {
         self.0.sql()
     }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        self.0.commits(dialect)
+    }
 }
 
 /// Returns the SQL of a request as the caller wrote it.
@@ -125,6 +175,12 @@ impl Op for Run<'_> {
     ) -> BoxFuture<'c, Result<Outcome>> {
         on.begin_with(begin, Some(self.0))
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        // Only hooks of new connections have no plan.
+        self.1
+            .map_or(Commits::Nothing, |plan| Commits::of(&plan.class))
+    }
 }
 
 /// A request together with the BEGIN of its transaction.
@@ -152,6 +208,10 @@ impl<O: Op> Op for WithBegin<'_, O> {
     fn failure(out: &O::Out) -> Option<&Error> {
         O::failure(out)
     }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        self.0.commits(dialect).alone()
+    }
 }
 
 /// With the plan, which knows the SQL as the caller wrote it.
@@ -178,6 +238,12 @@ impl Op for RunAll<'_> {
 
     fn set_unpinned(&mut self, unpinned: bool) {
         self.0.unpinned = unpinned;
+    }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        // Only hooks of new connections have no plan.
+        self.1
+            .map_or(Commits::Nothing, |plan| Commits::of(&plan.class).alone())
     }
 }
 
@@ -222,6 +288,14 @@ impl Op for RunPipeline<'_> {
     ) -> BoxFuture<'c, Result<Self::Out>> {
         on.begin_pipeline(begin, &self.requests)
     }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        let is_read = |request: &Request<'_>| sql::class(dialect, request.sql).pure_read;
+        match self.requests.iter().all(is_read) {
+            true => Commits::Nothing,
+            false => Commits::Itself,
+        }
+    }
 }
 
 pub(crate) struct RunBatch<'a> {
@@ -245,6 +319,10 @@ impl Op for RunBatch<'_> {
     fn rows(out: &Outcome) -> Option<u64> {
         Some(out.rows_affected)
     }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        Commits::of(&sql::class(dialect, self.sent)).alone()
+    }
 }
 
 /// As [`RunBatch`], for the rows.
@@ -264,6 +342,10 @@ impl Op for QueryBatch<'_> {
     fn rows(out: &Vec<Batch>) -> Option<u64> {
         Some(out.iter().map(|rows| rows.len() as u64).sum())
     }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        self.0.commits(dialect)
+    }
 }
 
 /// The SQL as it is sent, and as the caller wrote it.
@@ -281,6 +363,10 @@ impl Op for Prepare<'_> {
     fn sql(&self) -> &str {
         self.1
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
+    }
 }
 
 /// With the plan, which knows the SQL as the caller wrote it.
@@ -296,6 +382,12 @@ impl Op for StartStream<'_> {
     fn sql(&self) -> &str {
         written(&self.0, self.1)
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        // Only hooks of new connections have no plan.
+        self.1
+            .map_or(Commits::Nothing, |plan| Commits::of(&plan.class).alone())
+    }
 }
 
 pub(crate) struct BeginOnly(pub(crate) Begin);
@@ -310,9 +402,14 @@ impl Op for BeginOnly {
     fn sql(&self) -> &str {
         "BEGIN"
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
+    }
 }
 
-pub(crate) struct Commit;
+/// With the frame of the transaction, if it has one.
+pub(crate) struct Commit(pub(crate) Option<Arc<Frame>>);
 
 impl Op for Commit {
     type Out = CommitOutcome;
@@ -323,6 +420,14 @@ impl Op for Commit {
 
     fn sql(&self) -> &str {
         "COMMIT"
+    }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Transaction
+    }
+
+    fn writer(&self) -> Option<&Arc<Frame>> {
+        self.0.as_ref()
     }
 }
 
@@ -337,6 +442,10 @@ impl Op for Rollback {
 
     fn sql(&self) -> &str {
         "ROLLBACK"
+    }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
     }
 }
 
@@ -356,6 +465,10 @@ impl Op for AtSavepoint<'_> {
             Savepoint::RollBack(_) => "ROLLBACK TO SAVEPOINT",
         }
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
+    }
 }
 
 pub(crate) struct Ping;
@@ -367,6 +480,10 @@ impl Op for Ping {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.ping()
+    }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
     }
 }
 
@@ -381,6 +498,10 @@ impl Op for Set<'_> {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.set(self.name, self.value)
     }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
+    }
 }
 
 pub(crate) struct EndStream;
@@ -392,5 +513,9 @@ impl Op for EndStream {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.end_stream()
+    }
+
+    fn commits(&self, _: &'static Dialect) -> Commits {
+        Commits::Nothing
     }
 }

@@ -103,6 +103,12 @@ impl<'a> Call<'a> {
             if let Some(ended) = self.end_failed_raw(text.class()) {
                 return ended;
             }
+            if self.is_reading() {
+                if let Some(answer) = self.read_on_replica(text, rows).await {
+                    return answer;
+                }
+                return self.on_primary().run_bound(text, rows).await;
+            }
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             self.send_and_finish(text.class(), &mut op).await
         })

@@ -40,6 +40,9 @@ impl DbConfig {
     /// | `CENOTE_UNPOOLED` | `unpooled` | `true`, `1`, `no` |
     /// | `CENOTE_PERSISTENT` | `persistent` | `true`, `1`, `no` |
     /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
+    /// | `CENOTE_REPLICAS` | `replicas` | DSNs with blanks between them |
+    /// | `CENOTE_REPLICA_WAIT` | `replica_wait` | `50ms` |
+    /// | `CENOTE_MAX_REPLICA_LAG` | `max_replica_lag` | `10s`, `off` |
     /// | `CENOTE_OPTIONS` | `options` | `busy_timeout=5s;mode=ro` |
     ///
     /// An empty variable counts as not set, and its field has its default. A duration without a unit is in seconds.
@@ -97,6 +100,9 @@ impl DbConfig {
         variables.read("CENOTE_UNPOOLED", &mut config.unpooled, parse_bool)?;
         variables.read("CENOTE_PERSISTENT", &mut config.persistent, parse_bool)?;
         variables.read("CENOTE_RESET", &mut config.reset, parse_reset)?;
+        config.replicas = variables.secrets("CENOTE_REPLICAS")?;
+        variables.duration("CENOTE_REPLICA_WAIT", &mut config.replica_wait)?;
+        variables.optional("CENOTE_MAX_REPLICA_LAG", &mut config.max_replica_lag)?;
         config.options = variables.options("CENOTE_OPTIONS")?;
         Ok(config)
     }
@@ -125,6 +131,12 @@ impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
             "neither of the environment variables CENOTE_DSN and DATABASE_URL is set; \
              one of them has to say where the database is, such as sqlite:shop.db",
         ))
+    }
+
+    fn secrets(&self, name: &str) -> Result<Vec<Secret>> {
+        let text = self.text(name)?.map(Secret::from).unwrap_or_default();
+        let each = text.expose().split_ascii_whitespace();
+        Ok(each.map(Secret::from).collect())
     }
 
     fn options(&self, name: &str) -> Result<Options> {

@@ -101,6 +101,15 @@ pub struct DbConfig {
     pub persistent: bool,
     /// When a session is reset before another task gets it. Default: when it may have changed.
     pub reset: ResetPolicy,
+    /// The DSNs of replicas, for reads by [`Db::reading`](crate::Db::reading). Stored as secrets, because they may contain passwords.
+    /// Default: none.
+    pub replicas: Vec<Secret>,
+    /// How long a read waits for a replica to reach what its coroutine has written. Default: 50 ms.
+    #[serde(deserialize_with = "durations::required")]
+    pub replica_wait: Duration,
+    /// How far a replica may lag behind the primary to get reads. Default: 10 s; `None` means any lag.
+    #[serde(deserialize_with = "durations::optional")]
+    pub max_replica_lag: Option<Duration>,
     /// Options for the driver. They take precedence over those in the DSN. Default: none.
     pub options: Options,
 }
@@ -151,6 +160,9 @@ impl Default for DbConfig {
             unpooled: false,
             persistent: false,
             reset: ResetPolicy::WhenTouched,
+            replicas: Vec::new(),
+            replica_wait: Duration::from_millis(50),
+            max_replica_lag: Some(Duration::from_secs(10)),
             options: Options::new(),
         }
     }
@@ -185,6 +197,24 @@ impl DbConfig {
         own.or(dsn.credentials())
     }
 
+    /// Returns the settings for a replica of this DSN.
+    pub(crate) fn of_replica(&self, dsn: &Secret) -> Self {
+        let mut options = Options::new();
+        for (name, value) in self.options.iter() {
+            // The role of the primary is demanded of the primary.
+            if !name.eq_ignore_ascii_case("target_session_attrs") {
+                options.set(name, value);
+            }
+        }
+        DbConfig {
+            dsn: dsn.clone(),
+            min: 0,
+            replicas: Vec::new(),
+            options,
+            ..self.clone()
+        }
+    }
+
     /// Checks the settings. Opens nothing.
     ///
     /// # Errors
@@ -211,6 +241,11 @@ impl DbConfig {
                 "min is {min}, but unpooled is set: its one connection is opened on first use"
             );
             return Err(wrong(what));
+        }
+        if self.unpooled && !self.replicas.is_empty() {
+            return Err(wrong(
+                "replicas and unpooled exclude each other: remove one of them",
+            ));
         }
         if self.max_creating == 0 {
             return Err(wrong("max_creating is 0, but it must be at least 1"));
@@ -243,6 +278,7 @@ impl DbConfig {
             ("slow_acquire_warning", self.slow_acquire_warning),
             ("leak_warning", self.leak_warning),
             ("slow_statements", self.slow_statements),
+            ("max_replica_lag", self.max_replica_lag),
         ];
         let zero = |duration: &Option<Duration>| *duration == Some(Duration::ZERO);
         match optional.iter().find(|(_, duration)| zero(duration)) {

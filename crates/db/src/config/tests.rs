@@ -1,6 +1,6 @@
 //! What a file or the environment says becomes settings, or an error that names the culprit.
 
-use serde::de::value::{Error as ReadError, MapDeserializer};
+use serde::de::value::{Error as ReadError, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
@@ -15,10 +15,11 @@ enum Written {
     Fraction(f64),
     Bool(bool),
     Nothing,
+    List(Vec<Written>),
     Table(Vec<(&'static str, Written)>),
 }
 
-use Written::{Bool, Fraction, Negative, Nothing, Number, Table, Text};
+use Written::{Bool, Fraction, List, Negative, Nothing, Number, Table, Text};
 
 impl<'de> IntoDeserializer<'de, ReadError> for Written {
     type Deserializer = Self;
@@ -39,6 +40,7 @@ impl<'de> Deserializer<'de> for Written {
             Fraction(number) => visitor.visit_f64(number),
             Bool(value) => visitor.visit_bool(value),
             Nothing => visitor.visit_unit(),
+            List(entries) => visitor.visit_seq(SeqDeserializer::new(entries.into_iter())),
             Table(entries) => visitor.visit_map(MapDeserializer::new(entries.into_iter())),
         }
     }
@@ -92,7 +94,8 @@ fn from_variables<const N: usize>(variables: [(&str, &str); N]) -> Result<DbConf
 fn all_of(config: &DbConfig) -> String {
     let secrets = [Some(&config.dsn), config.password.as_ref()];
     let secrets = secrets.map(|secret| secret.map(Secret::expose));
-    format!("{secrets:?} {config:?}")
+    let replicas: Vec<_> = config.replicas.iter().map(Secret::expose).collect();
+    format!("{secrets:?} {replicas:?} {config:?}")
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -116,6 +119,9 @@ fn defaults_are_the_documented_ones() {
     assert_eq!((config.leak_warning, config.slow_statements), (None, None));
     assert!(!config.unpooled && !config.persistent);
     assert_eq!(config.reset, ResetPolicy::WhenTouched);
+    assert!(config.replicas.is_empty());
+    assert_eq!(config.replica_wait, Duration::from_millis(50));
+    assert_eq!(config.max_replica_lag, Some(10 * SECOND));
     assert!(config.user.is_none() && config.password.is_none() && config.name.is_none());
     assert!(config.options.is_empty());
     config.check().unwrap();
@@ -155,6 +161,12 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("persistent", Bool(true)),
         ("reset", Text("always")),
         (
+            "replicas",
+            List(vec![Text("pgsql:host=a"), Text("pgsql:host=b")]),
+        ),
+        ("replica_wait", Text("20ms")),
+        ("max_replica_lag", Text("12s")),
+        (
             "options",
             Table(vec![("sslmode", Text("require")), ("retries", Number(3))]),
         ),
@@ -185,6 +197,9 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("CENOTE_UNPOOLED", "yes"),
         ("CENOTE_PERSISTENT", "1"),
         ("CENOTE_RESET", "always"),
+        ("CENOTE_REPLICAS", " pgsql:host=a\n pgsql:host=b"),
+        ("CENOTE_REPLICA_WAIT", "20ms"),
+        ("CENOTE_MAX_REPLICA_LAG", "12s"),
         ("CENOTE_OPTIONS", "sslmode=require;retries=3"),
     ])
     .unwrap();
@@ -216,6 +231,9 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         unpooled,
         persistent,
         reset,
+        replicas,
+        replica_wait,
+        max_replica_lag,
         options,
     } = from_file;
     assert_eq!(dsn.expose(), "pgsql:host=h");
@@ -239,6 +257,10 @@ fn file_and_environment_set_every_field_to_the_same_values() {
     assert_eq!(slow_statements, Some(11 * SECOND));
     assert!(unpooled && persistent);
     assert_eq!(reset, ResetPolicy::Always);
+    let replicas: Vec<_> = replicas.iter().map(Secret::expose).collect();
+    assert_eq!(replicas, ["pgsql:host=a", "pgsql:host=b"]);
+    assert_eq!(replica_wait, Duration::from_millis(20));
+    assert_eq!(max_replica_lag, Some(12 * SECOND));
     let options: Vec<_> = options.iter().collect();
     assert_eq!(options, [("sslmode", "require"), ("retries", "3")]);
 }

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::api::lazy::Lazy;
 use crate::binding::Bound;
 use crate::pooled::shared::DbId;
+use crate::replicas::Own;
 
 /// The number of a coroutine. Numbers increase and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +39,7 @@ impl fmt::Display for CoroutineId {
 }
 
 /// The search outwards through nested coroutines stops after this many.
-const MOST_NESTED: usize = 64;
+pub(super) const MOST_NESTED: usize = 64;
 
 /// The result of binding a connection to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub(crate) struct Frame {
     has_errors: AtomicBool,
     /// `lost` is not empty.
     has_lost: AtomicBool,
+    /// `written` is not empty; for root frames only. Relaxed: a coroutine sees its own writes.
+    pub(super) has_written: AtomicBool,
     /// Another coroutine polls this one, and waits for it. Relaxed: a coroutine sees its own writes.
     is_surrounded: AtomicBool,
     /// The coroutine was dropped before it had returned. Relaxed: a coroutine sees its own writes.
@@ -92,6 +95,8 @@ pub(super) struct FrameState {
     pub(super) spawned_in: Vec<SpawnedIn>,
     /// The `Db`s with a call in this frame that failed with a retryable error, and none that has succeeded since.
     retryable: Vec<DbId>,
+    /// What the coroutine has written on each `Db` with replicas; for root frames only.
+    pub(super) written: Vec<(DbId, Own)>,
 }
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -128,6 +133,7 @@ impl Frame {
             lazy,
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
+            has_written: AtomicBool::new(false),
             is_surrounded: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -187,7 +193,7 @@ impl Frame {
     }
 
     /// Returns the frame of another coroutine that last polled this frame's coroutine.
-    fn surrounding(self: &Arc<Self>) -> Option<Arc<Frame>> {
+    pub(super) fn surrounding(self: &Arc<Self>) -> Option<Arc<Frame>> {
         self.root_of().state().surrounding.as_ref()?.upgrade()
     }
 

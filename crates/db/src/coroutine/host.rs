@@ -29,7 +29,7 @@ impl Coroutine {
     #[allow(clippy::new_without_default)] // A default would suggest that two are equal.
     pub fn new() -> Self {
         Coroutine {
-            frame: Frame::root(),
+            frame: Frame::inheriting_root(),
         }
     }
 

@@ -16,6 +16,7 @@
 mod current;
 mod frame;
 mod host;
+mod positions;
 mod scope;
 #[cfg(debug_assertions)]
 mod spawned;

@@ -42,7 +42,7 @@ use super::frame::{CoroutineId, Frame};
 /// ```
 pub fn scope<F: Future>(future: F) -> Scope<F> {
     Scope {
-        inner: InFrame::new(Frame::root(), future),
+        inner: InFrame::new(Frame::inheriting_root(), future),
     }
 }
 

@@ -50,6 +50,8 @@ pub use crate::config::secret::{Credentials, Secret};
 pub use crate::hosts::{History, HostRole};
 #[doc(hidden)]
 pub use crate::hosts::{HostProbe, Hosts};
+#[doc(hidden)]
+pub use crate::replicas::{LogPosition, ReplicaAnswer};
 pub use crate::sql::Dialect;
 pub use crate::types::row::{
     Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows,
@@ -165,6 +167,12 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
         let _ = (host, credentials);
         let message = "the driver does not watch hosts";
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+    }
+
+    /// Returns whether its connections know the position in the history of the cluster, so that there can be replicas.
+    #[doc(hidden)]
+    fn has_positions(&self) -> bool {
+        false
     }
 
     /// Returns the template as its own type, so that an application can use what only this driver has.
@@ -417,6 +425,44 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Closes the connection, also after a dropped call. If the layer's deadline passes first, dropping the future must
     /// close it.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+
+    /// Asks for the position at the end of the next call, which no transaction is around, or which commits one: with a query in
+    /// the same write, whose failure does not concern the call.
+    #[doc(hidden)]
+    fn expect_position(&mut self) {}
+
+    /// Returns the position at the end of the last call, if it was [expected](Connection::expect_position) and is known.
+    #[doc(hidden)]
+    fn take_position(&mut self) -> Option<LogPosition> {
+        None
+    }
+
+    /// Asks the primary for its position. No transaction is open.
+    #[doc(hidden)]
+    fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {
+        let message = "the driver has no positions";
+        Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+    }
+
+    /// Asks a replica whether it has replayed everything up to this position, and runs a read right behind that in the same
+    /// round trip. With `verify` the replica also says which history it replays.
+    ///
+    /// The read runs whatever the replica answers: it has to be a pure read.
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost before the replica has answered.
+    #[doc(hidden)]
+    fn read_at<'c>(
+        &'c mut self,
+        lsn: u64,
+        verify: bool,
+        read: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<(ReplicaAnswer, Option<Result<Outcome>>)>> {
+        let _ = (lsn, verify, read);
+        let message = "the driver has no replicas";
+        Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+    }
 
     /// Returns the connection as its own type, so that an application can use what only this driver has.
     fn as_any(&mut self) -> &mut dyn Any;

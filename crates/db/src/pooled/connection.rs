@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime, Verdict, within};
 use tracing::level_filters::LevelFilter;
@@ -12,11 +12,12 @@ use crate::Result;
 use crate::binding::writers::Writer;
 use crate::call::listens;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
-use crate::driver::{Connection, Request, Reset, Status};
+use crate::driver::{Connection, Dialect, History, Request, Reset, Status};
 use crate::pooled::activity::Activity;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
+use crate::replicas::Tracker;
 use crate::sql::{self, Class};
 use crate::types::value::Value;
 
@@ -63,6 +64,10 @@ pub struct PooledConnection {
     activity: Arc<Activity>,
     /// The activity has the connection's number in the pool.
     is_numbered: bool,
+    /// Takes the positions of writes, on the primary of a handle with replicas.
+    tracker: Option<Arc<Tracker>>,
+    /// The history that it replays, if it is a replica that was asked.
+    pub(crate) replays: Option<History>,
 }
 
 impl PooledConnection {
@@ -93,7 +98,32 @@ impl PooledConnection {
             is_loss_reported: false,
             activity: log.activities.register(),
             is_numbered: false,
+            tracker: None,
+            replays: None,
         }
+    }
+
+    /// Takes the positions of writes from now on.
+    pub(crate) fn set_tracker(&mut self, tracker: Option<Arc<Tracker>>) {
+        self.tracker = tracker;
+    }
+
+    /// Returns whether the positions of its writes are taken.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracker.is_some()
+    }
+
+    /// Returns whether it is a connection to a replica that was asked what it replays.
+    pub(crate) fn is_of_replica(&self) -> bool {
+        self.replays.is_some()
+    }
+
+    pub(crate) fn dialect(&self) -> &'static Dialect {
+        self.log.dialect
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.runtime.now()
     }
 
     /// Runs SQL without parameters, one statement or a script: for
@@ -138,6 +168,20 @@ impl PooledConnection {
     /// Dropped, the connection has an unanswered call, which is settled before the next call.
     #[inline]
     pub(crate) async fn send<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+    ) -> Result<O::Out> {
+        if let Some(tracker) = &self.tracker {
+            let tracker = Arc::clone(tracker);
+            return self.send_tracked(op, tracker, site).await;
+        }
+        self.send_plain(op, site).await
+    }
+
+    /// Sends a request without taking a position: see [`send`](PooledConnection::send).
+    #[inline]
+    pub(crate) async fn send_plain<O: Op>(
         &mut self,
         op: &O,
         site: &'static Location<'static>,
@@ -448,6 +492,7 @@ impl PooledConnection {
         if replace || self.connection.reset().await? == Reset::Replace {
             // The new connection first: some databases disappear with their last connection.
             let fresh = connections.open().await?;
+            self.replays = None;
             let gone = std::mem::replace(&mut self.connection, fresh);
             if let Err(error) = gone.close().await {
                 tracing::debug!(%error, "closing a replaced connection failed");
@@ -464,6 +509,7 @@ impl PooledConnection {
         self.answered = fresh.answered;
         self.defaults = fresh.defaults;
         self.is_loss_reported = false;
+        self.replays = None;
         let lost = std::mem::replace(&mut self.connection, fresh.connection);
         if self.touched {
             self.connection.expect_session_change();

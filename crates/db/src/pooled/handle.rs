@@ -11,6 +11,7 @@ use crate::listen::Hub;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::Shared;
+use crate::replicas::Replicas;
 
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
@@ -18,6 +19,8 @@ pub(crate) struct Handle {
     pub(crate) config: DbConfig,
     /// Receives notifications, on a connection outside of the pool.
     pub(crate) hub: Hub,
+    /// The replicas, if there are any.
+    pub(crate) replicas: Option<Arc<Replicas>>,
     /// The driver's name.
     pub(crate) driver: &'static str,
     /// When idle connections may be checked early again, by the coarse clock.
@@ -32,6 +35,9 @@ impl Handle {
     pub(crate) fn close(&self) {
         self.shared.close();
         self.hub.close();
+        if let Some(replicas) = &self.replicas {
+            replicas.close();
+        }
         if let Some(hosts) = self.pool.manager().template.hosts() {
             hosts.close();
         }
@@ -67,6 +73,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if let Some(replicas) = &self.replicas {
+            replicas.close();
+        }
         if let Some(hosts) = self.pool.manager().template.hosts() {
             hosts.close();
         }

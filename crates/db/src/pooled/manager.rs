@@ -19,6 +19,7 @@ use crate::hosts::Hosts;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
+use crate::replicas::Tracker;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -40,10 +41,13 @@ pub struct ConnectionManager {
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) reset: ResetPolicy,
-    pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
+    pub(crate) on_connect: Arc<Vec<Box<dyn OnConnect>>>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) log: Arc<StatementLog>,
-    pub(crate) defaults: Defaults,
+    /// Shared with the replicas.
+    pub(crate) defaults: Arc<Defaults>,
+    /// Takes the positions of writes, if the handle has replicas.
+    pub(crate) tracker: Option<Arc<Tracker>>,
     /// When a call last found its connection lost, by the coarse clock; 0 if none did. Only a connection that has
     /// answered since then is trusted.
     pub(crate) last_loss: AtomicU64,
@@ -143,6 +147,7 @@ impl ConnectionManager {
             let mut connection =
                 PooledConnection::new(connection, &self.log, self.template.one_writer());
             self.set_up(&mut connection).await?;
+            connection.set_tracker(self.tracker.clone());
             Ok(connection)
         };
         let limit = Some(self.connect_timeout);
@@ -223,7 +228,7 @@ impl ConnectionManager {
 
     /// Runs the hooks and sets the defaults on a new or reset connection.
     pub(crate) async fn set_up(&self, connection: &mut PooledConnection) -> Result<()> {
-        for hook in &self.on_connect {
+        for hook in self.on_connect.iter() {
             hook.run(connection).await?;
             if connection.is_unsettled() {
                 let message = "on_connect dropped a call before it was answered, so the \

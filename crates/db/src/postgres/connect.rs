@@ -105,6 +105,10 @@ impl Template for PostgresTemplate {
         })
     }
 
+    fn has_positions(&self) -> bool {
+        true
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

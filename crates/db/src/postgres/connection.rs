@@ -15,6 +15,7 @@ use super::error;
 use super::kept::{Change, Kept};
 use super::net::hosts::Peer;
 use super::param;
+use super::positions::EndPosition;
 use super::protocol::answer::{Answer, Next};
 use super::protocol::frontend;
 use super::protocol::inbox::Frame;
@@ -24,8 +25,9 @@ use super::startup::Started;
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
-    Prepared, Request, Reset, Savepoint, Status, Tls, Value, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, LogPosition,
+    Outcome, Param, Prepared, ReplicaAnswer, Request, Reset, Savepoint, Status, Tls, Value,
+    boxed_in_place,
 };
 use crate::hosts::Place;
 use crate::{Error, Kind, Result};
@@ -65,6 +67,10 @@ pub struct PostgresConnection {
     pub(super) begun_read_only: Option<bool>,
     /// The server's reason for closing the idle connection, if it sent one.
     pub(super) farewell: Option<Error>,
+    /// The position at the end of the present call, or the last one.
+    pub(super) position: EndPosition,
+    /// The number of the server's cluster, once it was asked for.
+    pub(super) cluster: Option<u64>,
 }
 
 /// The call in flight.
@@ -109,6 +115,8 @@ impl PostgresConnection {
             is_demoted: false,
             begun_read_only: None,
             farewell: None,
+            position: EndPosition::NotWanted,
+            cluster: None,
         }
     }
 
@@ -572,6 +580,27 @@ impl Connection for PostgresConnection {
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(self.say_goodbye())
+    }
+
+    fn expect_position(&mut self) {
+        self.position = EndPosition::Wanted;
+    }
+
+    fn take_position(&mut self) -> Option<LogPosition> {
+        self.position.take()
+    }
+
+    fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {
+        Box::pin(self.ask_for_position())
+    }
+
+    fn read_at<'c>(
+        &'c mut self,
+        lsn: u64,
+        verify: bool,
+        read: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<(ReplicaAnswer, Option<Result<Outcome>>)>> {
+        Box::pin(self.read_where_replayed(lsn, verify, read))
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

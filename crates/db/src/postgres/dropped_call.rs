@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::connection::{InFlight, PostgresConnection};
+use super::positions::EndPosition;
 use super::protocol::answer::Answer;
 use super::protocol::frontend::undo_batch;
 use crate::Result;
@@ -35,6 +36,7 @@ impl PostgresConnection {
         self.copy = None;
         self.close_portal().await?;
         self.cache.give_up_preparing();
+        self.position = EndPosition::NotWanted;
         self.end_call();
         Ok(())
     }

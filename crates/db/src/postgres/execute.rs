@@ -74,7 +74,11 @@ impl PostgresConnection {
             let queued = self.send(begin, &request, &by);
             self.finish_call(queued)?;
             let mut answer = by.answer(begin, &request);
-            let done = poll_fn(|cx| self.poll_receive(cx, &mut answer)).await;
+            let done = match self.position.is_asked() {
+                false => poll_fn(|cx| self.poll_receive(cx, &mut answer)).await,
+                // Boxed, so that the future of the fast path stays small.
+                true => Box::pin(self.receive_with_position(&mut answer)).await,
+            };
             self.finish_call(done)?;
             check_committed(&mut answer, before, request.sql);
             if answer.is_fine() {
@@ -191,7 +195,10 @@ impl PostgresConnection {
         self.send(begin, request, &by)?;
         let mut answer = by.answer(begin, request);
         self.note_preparing(&by);
-        self.receive(&mut answer).await?;
+        match self.position.is_asked() {
+            false => self.receive(&mut answer).await?,
+            true => self.receive_with_position(&mut answer).await?,
+        }
         self.keep(&by, request.sql, &answer);
         answer.explain(request.params.len(), by.name());
         Ok((answer, by))
@@ -211,6 +218,9 @@ impl PostgresConnection {
         }
         self.cache.unwanted.clear();
         self.wire.sync();
+        if self.position.is_wanted() {
+            self.queue_position();
+        }
         Ok(())
     }
 

@@ -23,6 +23,7 @@
 //! | `types`, `text`, `array`, `calendar` | values of rows |
 //! | `from_sql`, `binary` | values of rows for types of the user |
 //! | `lookup`, `known_type` | looks up types that are not built in |
+//! | `positions` | the position at the end of a call; reads on a replica that has reached one |
 //! | `suspicion` | why a connection was lost, and whether its host may have lost its role |
 //! | `error`, `engine` | errors of the server and of the socket; which server it is, and commits whose outcome is unknown |
 
@@ -54,6 +55,7 @@ mod net;
 mod param;
 mod passfile;
 mod pipeline;
+mod positions;
 mod protocol;
 mod require_auth;
 mod reset;

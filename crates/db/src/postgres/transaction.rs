@@ -51,7 +51,10 @@ impl PostgresConnection {
     }
 
     pub(super) async fn commit_transaction(&mut self) -> Result<CommitOutcome> {
-        let answer: Answer = self.command("COMMIT").await?;
+        let answer: Answer = match self.position.is_wanted() {
+            false => self.command("COMMIT").await?,
+            true => self.command_with_position("COMMIT").await?,
+        };
         match (answer.committed, answer.rolled_back) {
             (true, _) => Ok(CommitOutcome::Committed),
             (_, true) => Ok(CommitOutcome::RolledBack),

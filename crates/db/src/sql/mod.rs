@@ -77,16 +77,9 @@ pub(crate) use resolved::Resolved;
 pub(crate) use rows::RowInsert;
 pub(crate) use scan::classify;
 pub use scan::{Scanned, scan};
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "odbc"
-))]
-pub(crate) use scan_cache::class;
 #[cfg(feature = "sqlite")]
 pub(crate) use scan_cache::is_remembered;
-pub(crate) use scan_cache::{CachedScan, cached_scan, cached_tagged_scan};
+pub(crate) use scan_cache::{CachedScan, cached_scan, cached_tagged_scan, class};
 pub use session::{SessionEffect, SessionFunction};
 pub(crate) use split::pieces;
 #[cfg(feature = "odbc")]

@@ -263,12 +263,6 @@ fn remembered_plan(
 
 /// Returns the class of a text that a driver sends, remembered as by [`cached_scan`]. If the text was not rewritten, both share
 /// one scan.
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "odbc"
-))]
 pub(crate) fn class(dialect: &'static Dialect, sent: &str) -> Class {
     match cached_scan(dialect, sent) {
         Ok(scan) => scan.class,

@@ -31,6 +31,7 @@ mod pgbouncer;
 mod pipeline;
 mod pipeline_safety;
 mod pipeline_scripted;
+mod replicas;
 mod reset;
 #[cfg(all(feature = "json", feature = "chrono", feature = "uuid"))]
 mod samples;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cenote::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Credentials,
-    Dialect, Driver, Dsn, Options, Outcome, Param, Prepared, Request, Reset, Savepoint, Status,
-    Template, Value,
+    Dialect, Driver, Dsn, History, LogPosition, Options, Outcome, Param, Prepared, Request, Reset,
+    Savepoint, Status, Template, Value,
 };
 use cenote::{Error, Kind, Result};
 
@@ -87,6 +87,10 @@ impl Template for FakeTemplate {
             });
             Ok(connection)
         })
+    }
+
+    fn has_positions(&self) -> bool {
+        true
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -268,6 +272,16 @@ impl Connection for FakeConnection {
             self.call_off_batch();
             send(&self.server, self.number, Close).await
         })
+    }
+
+    /// The number of calls so far. It has no line in the log.
+    fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {
+        let lsn = self.server.state().next_call();
+        let history = History {
+            cluster: 1,
+            timeline: 1,
+        };
+        Box::pin(async move { Ok(LogPosition { history, lsn }) })
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -4,6 +4,7 @@
 
 mod coroutine;
 mod lazy;
+mod position;
 mod sandbox;
 mod support;
 mod transaction;

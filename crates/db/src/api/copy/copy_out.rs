@@ -10,9 +10,10 @@ use futures_core::Stream;
 
 use super::{Direction, on_own, own};
 use crate::api::exchange::Exchange;
-use crate::call::op::Op;
+use crate::call::op::{Commits, Op};
 use crate::call::{Call, Hold};
-use crate::driver::{BoxFuture, Connection};
+use crate::driver::{BoxFuture, Connection, Dialect};
+use crate::sql::{self, ClientCopy};
 use crate::{Error, Result};
 
 /// The data of a `COPY … TO STDOUT`, as it arrives.
@@ -57,6 +58,17 @@ impl Op for StartCopyOut<'_> {
 
     fn sql(&self) -> &str {
         self.0
+    }
+
+    fn commits(&self, dialect: &'static Dialect) -> Commits {
+        let Some(ClientCopy::Out { query }) = sql::class(dialect, self.0).resolved.copies else {
+            return Commits::Anything;
+        };
+        let query = query.and_then(|(start, end)| self.0.get(start..end));
+        match query.is_none_or(|query| sql::class(dialect, query).pure_read) {
+            true => Commits::Nothing,
+            false => Commits::Anything,
+        }
     }
 }
 

@@ -1,0 +1,117 @@
+//! What programs see of replicas and positions.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Position;
+use crate::Db;
+use crate::coroutine::call_context;
+
+/// A replica of a handle, as [`Db::replicas`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplicaStatus {
+    /// The address, without credentials.
+    pub address: String,
+    /// Whether it gets reads: it answers, follows the primary of this handle and is not too far behind.
+    pub is_usable: bool,
+    /// Whether it answered when it was asked last. `false` also before it was asked.
+    pub is_reachable: bool,
+    /// Whether it follows another server. `false` after its promotion.
+    pub is_standby: bool,
+    /// How far it is behind the primary, to about a tenth of [`max_replica_lag`](crate::Builder::max_replica_lag). `None` if it does
+    /// not answer.
+    pub lag: Option<Duration>,
+    /// The number of open connections, without the one that asks for the lag.
+    pub connections: usize,
+    /// How many reads and transactions it has served.
+    pub reads: u64,
+}
+
+impl Db {
+    /// Returns the same handle for calls whose reads a replica may answer: see [`Builder::replica`](crate::Builder::replica).
+    ///
+    /// A read sees everything that its coroutine has written before. If no replica has that within
+    /// [`replica_wait`](crate::Builder::replica_wait), the primary answers, as it does if no replica can be used. Outside of
+    /// coroutines a read may miss what the program has just written. The [guide](crate::guide::outgrowing) has the details.
+    ///
+    /// These go to a replica:
+    ///
+    /// - a single statement, or a stream of rows, that is [proven](crate::sql::Class::pure_read) to read only;
+    /// - a transaction with [`read_only`](crate::TransactionOptions::read_only) that is not SERIALIZABLE.
+    ///
+    /// Everything else runs as on the handle itself: writes, scripts, batches, statements with unknown functions, prepared
+    /// statements, COPY, and every call while the coroutine has a transaction or a changed session.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(db: cenote::Db) -> cenote::Result<()> {
+    /// cenote::scope(async {
+    ///     db.exec("UPDATE account SET balance = balance + ? WHERE id = ?", (30, 1)).await?;
+    ///     // On a replica, as soon as it has the update.
+    ///     let balance: i64 = db
+    ///         .reading()
+    ///         .query_scalar_one("SELECT balance FROM account WHERE id = ?", (1,))
+    ///         .await?;
+    /// #   assert_eq!(balance, 30);
+    ///     Ok(())
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn reading(&self) -> Db {
+        self.as_reading()
+    }
+
+    /// Returns what is known about the replicas, in the order of the builder. Empty without replicas.
+    ///
+    /// Replicas are asked twice a second, from the first call of [`reading`](Db::reading) on.
+    pub fn replicas(&self) -> Vec<ReplicaStatus> {
+        let replicas = self.handle().replicas.iter();
+        let status = replicas.flat_map(|all| &all.all).map(|replica| {
+            let seen = *replica.seen();
+            ReplicaStatus {
+                address: replica.name(),
+                is_usable: seen.is_usable,
+                is_reachable: seen.answer.is_some(),
+                is_standby: seen.answer.is_some_and(|answer| answer.is_standby),
+                lag: seen.answer.map(|_| seen.lag),
+                connections: replica.handle.pool.status().total,
+                reads: replica.reads.load(Ordering::Relaxed),
+            }
+        });
+        status.collect()
+    }
+
+    /// Returns the position of what this coroutine has written, for another coroutine, process or request: see
+    /// [`read_after`](Db::read_after). `None` if the coroutine has written nothing, outside of coroutines, and without replicas.
+    ///
+    /// It is [unknown](Position::is_unknown) after a write whose outcome is unknown. Pass it on nevertheless: reads after it go to the
+    /// primary.
+    pub fn position(&self) -> Option<Position> {
+        let context = call_context();
+        let tracker = self.handle().pool.manager().tracker.as_ref()?;
+        context.frame()?.own(tracker.db()).position()
+    }
+
+    /// Has the reads of this coroutine see everything up to a [`position`](Db::position) of another coroutine, process or request.
+    ///
+    /// The position may come from anywhere. One of another cluster or timeline, or ahead of the primary, sends the reads of the
+    /// coroutine to the primary, without a wait. Does nothing outside of coroutines, and without replicas.
+    pub fn read_after(&self, position: Position) {
+        let context = call_context();
+        let tracker = self.handle().pool.manager().tracker.as_ref();
+        if let (Some(tracker), Some(frame)) = (tracker, context.frame()) {
+            frame.with_own(tracker.db(), |own| own.read_after(position));
+        }
+    }
+
+    pub(crate) async fn close_replicas(&self) {
+        for handle in self.handle().replicas.iter().flat_map(|all| all.handles()) {
+            // A replica that does not close in order has nothing that could be lost.
+            let _ = handle.pool.close().await;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Takes the position of every write of a coroutine.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::op::AskPosition;
+use super::position::LogPosition;
+use super::primary::Primary;
+use crate::call::op::{Commits, Op};
+use crate::coroutine::{Frame, call_context};
+use crate::driver::{BoxFuture, Status};
+use crate::pooled::connection::PooledConnection;
+use crate::pooled::shared::DbId;
+use crate::{Error, Kind, Result};
+
+/// What the connections to the primary share.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    db: DbId,
+    primary: Mutex<Primary>,
+    /// The least time between two samples of the primary's position.
+    spacing: Duration,
+}
+
+impl Tracker {
+    pub(crate) fn new(db: DbId, max_lag: Option<Duration>) -> Arc<Self> {
+        // So fine that lag is known to a tenth of its limit, and so coarse that the samples last for longer than the limit.
+        let spacing = max_lag.map_or(Duration::from_secs(1), |most| most / 10);
+        Arc::new(Tracker {
+            db,
+            primary: Mutex::default(),
+            spacing: spacing.max(Duration::from_millis(10)),
+        })
+    }
+
+    pub(crate) fn db(&self) -> DbId {
+        self.db
+    }
+
+    pub(super) fn primary(&self) -> MutexGuard<'_, Primary> {
+        // Nothing that can panic runs under this lock.
+        self.primary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, position: LogPosition, now: Instant) {
+        self.primary().note(position, now, self.spacing);
+    }
+}
+
+/// A write of a coroutine. Dropped before its end is known, its position is unknown.
+struct Write {
+    db: DbId,
+    /// The coroutine, and those that wait for it, each with what [`Own::begin`](super::Own::begin) has returned.
+    noted: SmallVec<[(Arc<Frame>, u64); 1]>,
+}
+
+impl Write {
+    /// Begins a write of these coroutines.
+    fn begin<'f>(db: DbId, frames: impl Iterator<Item = &'f Arc<Frame>>) -> Self {
+        let noted = frames
+            .flat_map(Frame::with_surrounding)
+            .map(|frame| {
+                let begun = frame.with_own(db, |own| own.begin());
+                (frame, begun)
+            })
+            .collect();
+        Write { db, noted }
+    }
+
+    /// Nothing was committed.
+    fn cancel(mut self) {
+        self.noted.clear();
+    }
+
+    fn reach(mut self, position: LogPosition) {
+        for (frame, begun) in self.noted.drain(..) {
+            frame.with_own(self.db, |own| own.reach(begun, position));
+        }
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        for (frame, _) in self.noted.drain(..) {
+            frame.with_own(self.db, |own| own.lose());
+        }
+    }
+}
+
+impl PooledConnection {
+    /// Sends a request to the primary, and notes the position at its end for the coroutine if the request may commit something.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`send`](PooledConnection::send). If the request may commit, the position is unknown.
+    #[cold]
+    pub(crate) fn send_tracked<'c, O: Op>(
+        &'c mut self,
+        op: &'c O,
+        tracker: Arc<Tracker>,
+        site: &'static Location<'static>,
+    ) -> BoxFuture<'c, Result<O::Out>> {
+        Box::pin(async move {
+            let commits = op.commits(self.dialect());
+            let context = call_context();
+            // A guard may be committed by another coroutine than the one that has written.
+            let frames = context.frame().into_iter().chain(op.writer());
+            let write = match commits {
+                Commits::Nothing => return self.send_plain(op, site).await,
+                _ => Write::begin(tracker.db, frames),
+            };
+            if write.noted.is_empty() {
+                return self.send_plain(op, site).await;
+            }
+            let is_idle = self.status() == Status::Idle;
+            if commits == Commits::Transaction || (commits == Commits::Statement && is_idle) {
+                self.driver().expect_position();
+            }
+            // A cancel from here on drops `write`.
+            let answer = self.send_plain(op, site).await;
+            let position = self.driver().take_position();
+            match self.what_was_written(commits, answer.as_ref().err()) {
+                Written::Nothing => write.cancel(),
+                // Dropped.
+                Written::Unknown => {}
+                Written::Perhaps => {
+                    let position = match position {
+                        Some(position) => Ok(position),
+                        None => self.send_plain(&AskPosition, site).await,
+                    };
+                    match position {
+                        Ok(position) => {
+                            tracker.note(position, self.now());
+                            write.reach(position);
+                        }
+                        Err(error) => {
+                            tracing::debug!(%error, "the position after a write is unknown");
+                        }
+                    }
+                }
+            }
+            answer
+        })
+    }
+
+    fn what_was_written(&mut self, commits: Commits, error: Option<&Error>) -> Written {
+        if self.is_broken() {
+            return match error {
+                Some(error) if error.was_never_sent() => Written::Nothing,
+                _ => Written::Unknown,
+            };
+        }
+        if error.is_some_and(|error| error.kind() == Kind::OutcomeUnknown) {
+            return Written::Unknown;
+        }
+        match self.status() {
+            Status::Idle => Written::Perhaps,
+            Status::InTransaction | Status::Failed if commits != Commits::Anything => {
+                Written::Nothing
+            }
+            // A text may have committed one transaction and begun another; a stream has not ended.
+            _ => Written::Unknown,
+        }
+    }
+}
+
+/// What has become of a request that may commit.
+enum Written {
+    Nothing,
+    /// Perhaps something, and not after this call.
+    Perhaps,
+    Unknown,
+}
