@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::connection::MysqlConnection;
@@ -36,11 +36,15 @@ impl Switch {
     pub(super) fn cut(&self) {
         // Release pairs with the acquire in `is_cut`. A call registers its waker before it looks.
         self.is_cut.store(true, Ordering::Release);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = waker.clone();
+        let waker = self.waker().take();
+        // After the lock: the wake may poll the call at once.
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -49,12 +53,16 @@ impl Switch {
 
     /// Returns whether the connection is cut. If it is not, wakes this task when it is.
     fn poll_is_cut(&self, cx: &Context<'_>) -> bool {
-        let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *waker {
-            Some(known) => known.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
+        let is_known = |waker: &Option<Waker>| {
+            let waker = waker.as_ref();
+            waker.is_some_and(|waker| waker.will_wake(cx.waker()))
+        };
+        if !is_known(&self.waker()) {
+            let waker = cx.waker().clone();
+            let before = self.waker().replace(waker);
+            // After the lock: the executor may run code of its own.
+            drop(before);
         }
-        drop(waker);
         self.is_cut()
     }
 }
@@ -137,5 +145,35 @@ impl MysqlConnection {
             return Poll::Ready(Err(cut_midway()));
         }
         self.poll_stream(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::task::Wake;
+
+    use super::*;
+
+    /// An executor that polls a task where it is woken.
+    struct InPlace(Weak<Switch>, AtomicBool);
+
+    impl Wake for InPlace {
+        fn wake(self: Arc<Self>) {
+            let switch = self.0.upgrade().expect("it is being cut");
+            let waker = Waker::from(Arc::clone(&self));
+            let is_cut = switch.poll_is_cut(&Context::from_waker(&waker));
+            self.1.store(is_cut, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn cut_may_poll_the_call_at_once() {
+        let switch = Arc::new(Switch::default());
+        let task = Arc::new(InPlace(Arc::downgrade(&switch), AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&task));
+        assert!(!switch.poll_is_cut(&Context::from_waker(&waker)));
+        switch.cut();
+        assert!(task.1.load(Ordering::Relaxed));
     }
 }
