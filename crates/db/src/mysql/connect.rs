@@ -250,13 +250,18 @@ fn passing(error: Error) -> Error {
     }
 }
 
-/// Whether the server refused the login for a reason that another server has as well: not one that has too many connections, shuts
-/// down, does not know this client, or is not synced.
+/// Whether the server refused the account, as another server would. Every other error may be this server's: too many connections,
+/// an end, a kill.
 fn is_refused_login(error: &Error) -> bool {
-    const OF_THIS_SERVER: [i64; 7] = [1040, 1047, 1053, 1129, 1130, 1203, 1226];
-    error
-        .code()
-        .is_some_and(|code| !OF_THIS_SERVER.contains(&code))
+    /// A method of login that the account has and the client has not, an expired password, a locked account.
+    const OF_THE_ACCOUNT: [i64; 8] = [1251, 1275, 1524, 1820, 1862, 3118, 3955, 4151];
+    let is_login = error
+        .sql_state()
+        .is_some_and(|state| state.starts_with("28"));
+    is_login
+        || error
+            .code()
+            .is_some_and(|code| OF_THE_ACCOUNT.contains(&code))
 }
 
 /// Returns the addresses of a server; a Unix socket has none.
