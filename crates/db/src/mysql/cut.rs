@@ -27,6 +27,8 @@ pub(super) struct AtHost {
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     is_cut: AtomicBool,
+    /// The call only asks so far whether the server is there. Relaxed: the task that runs the call reads it, too.
+    is_checking: AtomicBool,
     /// The call that runs, or the last one.
     waker: Mutex<Option<Waker>>,
 }
@@ -49,6 +51,11 @@ impl Switch {
 
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the call only asks so far whether the server is there.
+    pub(super) fn set_checking(&self, is_checking: bool) {
+        self.is_checking.store(is_checking, Ordering::Relaxed);
     }
 
     /// Returns whether the connection is cut. If it is not, wakes this task when it is.
@@ -102,7 +109,8 @@ impl<T> Future for UnlessCut<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         if self.switch.poll_is_cut(cx) {
-            return Poll::Ready(Err(match self.has_begun {
+            let is_checking = self.switch.is_checking.load(Ordering::Relaxed);
+            return Poll::Ready(Err(match self.has_begun && !is_checking {
                 true => cut_midway(),
                 false => Place::why_closed(),
             }));
