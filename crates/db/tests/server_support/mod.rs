@@ -5,6 +5,7 @@
 //! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
 
 pub(crate) mod bank;
+pub(crate) mod ledger;
 mod names;
 pub(crate) mod network;
 pub(crate) mod own;
