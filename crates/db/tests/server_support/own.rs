@@ -14,6 +14,9 @@ pub(crate) struct OwnServer {
     process: Option<Child>,
 }
 
+/// What a node of Galera 26.4 says that gives up because one of its threads has not started yet.
+const STUMBLE: &str = "Failed to set thread schedparams";
+
 /// Whom it belongs to.
 enum Place {
     Alone,
@@ -83,8 +86,26 @@ impl OwnServer {
     /// Starts it again on the same data, where it was.
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs already");
+        let mut process = self.spawn();
+        let log = self.log();
+        // A node gets all data from another one first.
+        let limit = PATIENCE * if self.place.is_node() { 3 } else { 1 };
+        until_within(limit, "the server starts", async || {
+            let said = std::fs::read_to_string(&log).unwrap();
+            if process.try_wait().unwrap().is_some() {
+                assert!(said.contains(STUMBLE), "the server ended: {said}");
+                process = self.spawn();
+                return false;
+            }
+            said.contains(MAKE.is_ready) || said.contains("accept read-only connections")
+        })
+        .await;
+        self.process = Some(process);
+    }
+
+    fn spawn(&self) -> Child {
         let log = File::create(self.log()).unwrap();
-        let mut process = Command::new(variable_of_make("_SCRIPT"))
+        Command::new(variable_of_make("_SCRIPT"))
             .arg(match self.place {
                 Place::Alone => "own",
                 Place::Behind(_) => "follow",
@@ -98,18 +119,7 @@ impl OwnServer {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .unwrap();
-        let log = self.log();
-        // A node gets all data from another one first.
-        let limit = PATIENCE * if self.place.is_node() { 3 } else { 1 };
-        until_within(limit, "the server starts", async || {
-            let said = std::fs::read_to_string(&log).unwrap();
-            let ended = process.try_wait().unwrap();
-            assert!(ended.is_none(), "the server ended: {said}");
-            said.contains(MAKE.is_ready) || said.contains("accept read-only connections")
-        })
-        .await;
-        self.process = Some(process);
+            .unwrap()
     }
 
     /// Sends a signal to its main process.
