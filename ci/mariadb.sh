@@ -16,8 +16,17 @@
 #
 #     ci/mariadb.sh own HOME NAME PORT [--name=value ...]
 #
-# runs it in the foreground; a second call reuses the data. The end of `run` stops these servers, too. The script never
-# touches a server that the machine runs for itself.
+# runs it in the foreground; a second call reuses the data. A read-only replica that follows another server of this kind,
+# which has a binary log since its first start (`--log-bin`), repeats all that one has ever written:
+#
+#     ci/mariadb.sh follow HOME NAME PORT PORT_OF_THE_OTHER [--name=value ...]
+#
+# A node of a Galera cluster joins that of these other nodes, or begins a new one if there are none. It uses the next three
+# ports as well:
+#
+#     ci/mariadb.sh node HOME NAME PORT [PORT_OF_ANOTHER ...] [--name=value ...]
+#
+# The end of `run` stops these servers, too. The script never touches a server that the machine runs for itself.
 
 source "$(dirname "${BASH_SOURCE[0]}")/servers.sh"
 server_user=mysql
@@ -34,9 +43,10 @@ sign_certificates() {
     sign primary -sha256 "DNS:localhost"
 }
 
-# Run at every start, in one session; a line is a statement.
+# Run at every start, in one session; a line is a statement. Each server has them of its own, so a replica does not get them.
 write_users() {
     cat >"$home/users.sql" <<'SQL'
+SET SESSION sql_log_bin = 0;
 CREATE DATABASE IF NOT EXISTS cenote CHARACTER SET utf8mb4;
 CREATE OR REPLACE USER 'cenote'@'%' IDENTIFIED BY 'cenote-secret';
 GRANT ALL ON *.* TO 'cenote'@'%' WITH GRANT OPTION;
@@ -85,7 +95,7 @@ serve() {
     # A starting server deletes all files in its folder for temporary tables, so each server has its own folder.
     mkdir -p "$socket.tmp"
     own_by_server "$socket.tmp"
-    as_server mariadbd "${given[@]}" --datadir="$data" --port="$port" --socket="$socket" \
+    as_server mariadbd "${given[@]}" --datadir="$data" --port="$port" --server-id="$port" --socket="$socket" \
         --tmpdir="$socket.tmp" --pid-file="$data/server.pid" --bind-address=127.0.0.1 --init-file="$home/users.sql" "$@"
 }
 
@@ -113,4 +123,56 @@ export CENOTE_TEST_MARIADB_SCRIPT='$script'
 VARIABLES
 }
 
-main "$@"
+# Becomes a replica of the server on that port, by GTIDs; a second call reuses the data, and follows whom it followed.
+follow() {
+    (($# >= 4)) || die "follow HOME NAME PORT PORT_OF_THE_OTHER [setting ...]"
+    home="$1"
+    local name="$2" port="$3" followed="$4" init
+    shift 4
+    find_programs
+    init="$home/users.sql"
+    if [[ ! -e "$home/own/$name" ]]; then
+        copy_template "own/$name"
+        init="$home/own/$name.sql"
+        {
+            cat "$home/users.sql"
+            echo "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = $followed, MASTER_USER = 'cenote'," \
+                "MASTER_PASSWORD = 'cenote-secret', MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos;"
+            echo "START SLAVE;"
+        } >"$init"
+        chmod 644 "$init"
+    fi
+    serve "$port" "$home/own/$name" --read-only --init-file="$init" "$@"
+}
+
+# Becomes a node of a cluster; a second call reuses the data.
+node() {
+    (($# >= 3)) || die "node HOME NAME PORT [PORT_OF_ANOTHER ...] [setting ...]"
+    home="$1"
+    local name="$2" port="$3" others=() first=() provider=/usr/lib/galera/libgalera_smm.so
+    shift 3
+    while [[ "${1:-}" =~ ^[0-9]+$ ]]; do
+        others+=("127.0.0.1:$(($1 + 1))")
+        shift
+    done
+    find_programs
+    need_programs "rsync lsof" rsync lsof
+    [[ -e "$provider" ]] || die "not found: $provider. On Debian: apt-get install galera-4"
+    [[ -e "$home/own/$name" ]] || copy_template "own/$name"
+    ((${#others[@]})) || first=(--wsrep-new-cluster)
+    # A lost node is missed after 2 s instead of 5 s.
+    serve "$port" "$home/own/$name" --wsrep-on=1 --wsrep-provider="$provider" --wsrep-node-name="$name" \
+        --wsrep-cluster-address="gcomm://$(IFS=,; echo "${others[*]}")" "${first[@]}" \
+        --wsrep-node-address=127.0.0.1 --wsrep-sst-method=rsync --wsrep-sst-receive-address="127.0.0.1:$((port + 3))" \
+        --wsrep-provider-options="$(
+            printf '%s;' base_port=$((port + 1)) "gmcast.listen_addr=tcp://127.0.0.1:$((port + 1))" \
+                "ist.recv_addr=127.0.0.1:$((port + 2))" gcache.size=16M evs.keepalive_period=PT0.3S \
+                evs.inactive_check_period=PT0.3S evs.suspect_timeout=PT2S evs.inactive_timeout=PT6S
+        )" --binlog-format=ROW --innodb-autoinc-lock-mode=2 "$@"
+}
+
+case "${1:-}" in
+follow) follow "${@:2}" ;;
+node) node "${@:2}" ;;
+*) main "$@" ;;
+esac

@@ -14,7 +14,9 @@
 # | primary   | the one to write to                                 | signed by ca.crt, for localhost and IPs |
 # | second    | refuses to write (default_transaction_read_only)    | the same, SHA-384, for another name     |
 # | standby   | in recovery for ever                                | off                                     |
-# | pgbouncer | in front of the primary, in transaction mode        | off                                     |
+# | pgbouncer | in front of the primary, in transaction mode; in    | off                                     |
+# |           | the mode that the name of the database says, if it  |                                         |
+# |           | is `session` or `statement`                         |                                         |
 #
 # All listen on 127.0.0.1, on ::1 if the machine has it, on free ports, and on a Unix socket. The variables
 # CENOTE_TEST_POSTGRES… of the command have their addresses: see `print_environment`. `make_template` creates the users;
@@ -138,6 +140,8 @@ serve_pgbouncer() {
     printf '"%s" "%s"\n' cenote cenote-secret >"$home/pgbouncer.users"
     cat >"$home/pgbouncer.ini" <<INI
 [databases]
+session = host=127.0.0.1 port=$(<"$home/primary.port") dbname=cenote pool_mode=session
+statement = host=127.0.0.1 port=$(<"$home/primary.port") dbname=cenote pool_mode=statement
 * = host=127.0.0.1 port=$(<"$home/primary.port")
 [pgbouncer]
 listen_addr = 127.0.0.1

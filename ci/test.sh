@@ -302,7 +302,8 @@ need() {
 # The servers of the tests. Debian has dblink in PostgreSQL's own package, other systems in a separate one.
 need_servers() {
     need redis-server=redis-server initdb=postgresql "postgresql/*/lib/dblink.so=postgresql-contrib" \
-        pgbouncer=pgbouncer mariadbd=mariadb-server openssl=openssl
+        pgbouncer=pgbouncer mariadbd=mariadb-server openssl=openssl \
+        galera/libgalera_smm.so=galera-4 rsync=rsync lsof=lsof
     need_odbc
     # A path and not an address: the tests kill their servers and start them again.
     CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"

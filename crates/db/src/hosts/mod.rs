@@ -29,6 +29,7 @@ mod state;
 pub(crate) mod watch;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -91,6 +92,12 @@ struct Failure {
 
 /// A search for a host. Without any, no host is missed.
 pub(crate) struct Search<'h>(&'h Hosts);
+
+/// The order in which one search tries the hosts. Until it is dropped, others that spread connections know of it.
+pub(crate) struct Order<'h> {
+    hosts: &'h Hosts,
+    indices: Vec<usize>,
+}
 
 /// What is shared about one host outside of the lock.
 #[derive(Debug, Default)]
@@ -186,8 +193,14 @@ impl Hosts {
     }
 
     /// Returns the hosts in the order in which a connection should try them.
-    pub(crate) fn order(&self, wanted: impl Fn(HostRole) -> bool) -> Vec<usize> {
-        self.state().order(wanted, self.spread)
+    pub(crate) fn order(&self, wanted: impl Fn(HostRole) -> bool) -> Order<'_> {
+        let mut state = self.state();
+        let indices = state.order(wanted, self.spread);
+        state.search_begins(indices[0]);
+        Order {
+            hosts: self,
+            indices,
+        }
     }
 
     /// Admits a new connection, if its host fits. `cut` shuts its socket down; `at_once` says that nothing is lost by that.
@@ -344,6 +357,20 @@ impl Search<'_> {
     pub(crate) fn set_failure(&self, why: Option<Error>) {
         let before = std::mem::replace(&mut self.0.failure().why, why);
         drop(before);
+    }
+}
+
+impl Deref for Order<'_> {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl Drop for Order<'_> {
+    fn drop(&mut self) {
+        self.hosts.state().search_ends(self.indices[0]);
     }
 }
 

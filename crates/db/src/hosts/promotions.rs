@@ -3,6 +3,10 @@
 //! A server that was seen read-only and then writable has been promoted: it begins a new timeline of this handle. Every other
 //! server has the timeline in which it was last seen to become writable, until it was seen read-only. So a former primary that wakes
 //! up is older than the promoted one. Servers are told apart by what they say of themselves, because a name may move.
+//!
+//! Several sessions ask a server at the same time, and their answers may be noted in another order. An answer from before a
+//! promotion that is noted after it would look like a demotion, and the next answer like another promotion. So questions are
+//! numbered, and an answer to an older question than the last one answered changes nothing.
 
 use super::{History, HostRole};
 
@@ -15,41 +19,68 @@ pub(crate) struct Promotions {
     servers: Vec<Known>,
     /// The number of promotions so far.
     latest: u32,
+    /// The number of questions so far.
+    questions: u64,
 }
+
+/// A question to a server, by its place in the order of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Question(u64);
 
 #[derive(Debug)]
 struct Known {
     server: String,
-    /// `None` after it was seen read-only.
-    timeline: Option<u32>,
+    /// What it said last, with the history that it writes: `None` after it was seen read-only.
+    role: HostRole,
+    question: Question,
 }
 
 impl Promotions {
-    /// Notes what a server is. Returns the history that it writes, if it is a primary.
-    pub(crate) fn note(&mut self, server: &str, role: HostRole) -> Option<History> {
+    /// Begins a question to a server.
+    pub(crate) fn ask(&mut self) -> Question {
+        self.questions += 1;
+        Question(self.questions)
+    }
+
+    /// Notes what a server has answered. Returns its role with the history that it writes, if it is a primary.
+    pub(crate) fn note(
+        &mut self,
+        server: &str,
+        mut role: HostRole,
+        question: Question,
+    ) -> HostRole {
         let known = self.servers.iter().position(|known| known.server == server);
-        let before = known.map(|known| self.servers.remove(known).timeline);
-        let timeline = match before {
-            _ if role.standby || role.read_only => None,
+        let before = known.map(|known| self.servers.remove(known));
+        if let Some(newer) = before.as_ref().filter(|known| known.question > question) {
+            role = newer.role;
+            self.servers.extend(before);
+            return role;
+        }
+        let is_writable = !role.standby && !role.read_only;
+        let timeline = match before.map(|known| known.role.history) {
             // It was seen read-only.
-            Some(None) => {
+            Some(None) if is_writable => {
                 self.latest += 1;
-                Some(self.latest)
+                self.latest
             }
-            Some(timeline) => timeline,
+            Some(Some(history)) => history.timeline,
             // Nothing says that another primary is newer or older.
-            None => Some(self.latest),
+            _ => self.latest,
         };
+        role.history = is_writable.then_some(History {
+            cluster: 0,
+            timeline,
+        });
         if self.servers.len() == MOST_SERVERS {
             self.servers.remove(0);
         }
-        let server = server.to_owned();
         // The one seen last is forgotten last.
-        self.servers.push(Known { server, timeline });
-        timeline.map(|timeline| History {
-            cluster: 0,
-            timeline,
-        })
+        self.servers.push(Known {
+            server: server.to_owned(),
+            role,
+            question,
+        });
+        role
     }
 }
 
@@ -60,8 +91,18 @@ mod tests {
     use super::*;
 
     fn seen(promotions: &mut Promotions, server: &str, writable: bool) -> Option<u32> {
+        let question = promotions.ask();
+        answered(promotions, server, writable, question)
+    }
+
+    fn answered(
+        promotions: &mut Promotions,
+        server: &str,
+        writable: bool,
+        question: Question,
+    ) -> Option<u32> {
         let role = HostRole::new(!writable, !writable);
-        let history = promotions.note(server, role);
+        let history = promotions.note(server, role, question).history;
         history.map(|history| history.timeline)
     }
 
@@ -93,6 +134,20 @@ mod tests {
         seen(&mut all, "a", false);
         assert_eq!(seen(&mut all, "a", true), Some(1));
         assert_eq!(seen(&mut all, "new", true), Some(1));
+    }
+
+    #[test]
+    fn late_answer_to_an_older_question_changes_nothing() {
+        let mut all = Promotions::default();
+        seen(&mut all, "a", false);
+        let (older, newer) = (all.ask(), all.ask());
+        assert_eq!(answered(&mut all, "a", true, newer), Some(1));
+        // From before the promotion.
+        assert_eq!(answered(&mut all, "a", false, older), Some(1));
+        assert_eq!(seen(&mut all, "a", true), Some(1), "no other promotion");
+        // Another server has answers of its own.
+        assert_eq!(answered(&mut all, "b", false, older), None);
+        assert_eq!(seen(&mut all, "b", true), Some(2));
     }
 
     #[test]

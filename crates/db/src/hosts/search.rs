@@ -186,9 +186,13 @@ impl<C: Connector> Round<'_, C> {
             // A host that fits from now on is not missed.
             appeared.enable();
         }
-        let order = match self.choice {
+        // It lives until the connection is counted.
+        let chosen = self
+            .choice
+            .map(|hosts| hosts.order(|role| self.wanted.fits(role)));
+        let order: Vec<usize> = match &chosen {
             None => (0..self.connector.servers()).collect(),
-            Some(hosts) => hosts.order(|role| self.wanted.fits(role)),
+            Some(chosen) => chosen.to_vec(),
         };
         let in_turn = self
             .choice

@@ -69,6 +69,8 @@ struct Host {
     cut_at: Option<Instant>,
     /// The number of open connections.
     connections: usize,
+    /// The number of searches that try this host first.
+    searches: usize,
 }
 
 /// What follows from what was seen.
@@ -103,6 +105,7 @@ impl State {
             is_retired: false,
             cut_at: None,
             connections: 0,
+            searches: 0,
         };
         State {
             hosts: vec![host; count],
@@ -219,7 +222,8 @@ impl State {
     }
 
     /// Returns the hosts in the order in which a connection should try them: those that fit `wanted`, those of unknown
-    /// role, those that did not answer, the others. With `spread`, the least used of equals comes first.
+    /// role, those that did not answer, the others. With `spread`, the least used of equals comes first; a search under way
+    /// counts as the connection that it will open.
     pub(crate) fn order(&self, wanted: impl Fn(HostRole) -> bool, spread: bool) -> Vec<usize> {
         let rank = |host: &Host| match host.seen {
             Seen::Role(role) if wanted(role) && !self.is_old(role) => 0,
@@ -227,13 +231,24 @@ impl State {
             Seen::NoAnswer => 2,
             Seen::Role(_) => 3,
         };
-        let used = |host: &Host| if spread { host.connections } else { 0 };
+        let used = |host: &Host| match spread {
+            true => host.connections + host.searches,
+            false => 0,
+        };
         let mut order: Vec<usize> = (0..self.hosts.len()).collect();
         order.sort_by_key(|&index| {
             let host = &self.hosts[index];
             (rank(host), used(host), index)
         });
         order
+    }
+
+    pub(crate) fn search_begins(&mut self, host: usize) {
+        self.hosts[host].searches += 1;
+    }
+
+    pub(crate) fn search_ends(&mut self, host: usize) {
+        self.hosts[host].searches -= 1;
     }
 
     pub(crate) fn opened(&mut self, host: usize) {
@@ -412,6 +427,22 @@ mod tests {
         }
         let used: Vec<_> = (0..3).map(|host| state.connections(host)).collect();
         assert_eq!(used, [4, 3, 3]);
+        assert_eq!(state.order(|_| true, false), [0, 1, 2]);
+    }
+
+    #[test]
+    fn searches_under_way_count_as_connections() {
+        let mut state = State::new(3, Arc::new(|_| true), false);
+        let firsts: Vec<_> = (0..4)
+            .map(|_| {
+                let first = state.order(|_| true, true)[0];
+                state.search_begins(first);
+                first
+            })
+            .collect();
+        assert_eq!(firsts, [0, 1, 2, 0]);
+        state.search_ends(1);
+        assert_eq!(state.order(|_| true, true), [1, 2, 0]);
         assert_eq!(state.order(|_| true, false), [0, 1, 2]);
     }
 

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mysql_async::{DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
+use mysql_async::{Conn, DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
 use super::config::{Config, Server, SslMode};
@@ -15,7 +15,7 @@ use super::connection::MysqlConnection;
 use super::cut::{AtHost, Switch};
 use super::engine::Engine;
 use super::error;
-use super::role::{self, Described, Probe};
+use super::role::{self, Probe};
 use super::session::{Facts, Running};
 use super::suspicion;
 use super::wire::{Wire, caught};
@@ -126,15 +126,22 @@ impl Template for MysqlTemplate {
 pub(super) struct SharedPromotions(Option<Arc<Mutex<Promotions>>>);
 
 impl SharedPromotions {
-    /// Returns the role of a server, with the history that it writes.
-    pub(super) fn complete(&self, described: &Described) -> HostRole {
-        let mut role = described.role;
-        if let (Some(promotions), Some(server)) = (&self.0, &described.server) {
-            // Nothing that can panic runs under this lock.
-            let mut promotions = promotions.lock().unwrap_or_else(PoisonError::into_inner);
-            role.history = promotions.note(server, role);
-        }
-        role
+    /// Asks a server what it is. Returns its role with the history that it writes.
+    pub(super) async fn ask(&self, conn: &mut Conn) -> mysql_async::Result<HostRole> {
+        let question = self.lock().map(|mut promotions| promotions.ask());
+        let described = caught(role::ask(conn)).await?;
+        Ok(match (self.lock(), described.server, question) {
+            (Some(mut promotions), Some(server), Some(question)) => {
+                promotions.note(&server, described.role, question)
+            }
+            _ => described.role,
+        })
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Promotions>> {
+        // Nothing that can panic runs under this lock.
+        let locked = self.0.as_ref().map(|promotions| promotions.lock());
+        locked.map(|locked| locked.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -213,9 +220,8 @@ impl Connector for ToMysql<'_> {
         if choice.is_none() {
             return Ok(None);
         }
-        let described = caught(role::ask(&mut session.wire)).await;
-        let described = described.map_err(|wrong| passing(refused(wrong)))?;
-        Ok(Some(self.promotions.complete(&described)))
+        let told = self.promotions.ask(&mut session.wire).await;
+        told.map(Some).map_err(|wrong| passing(refused(wrong)))
     }
 
     async fn set_up(&self, session: &mut Session) -> Result<()> {
@@ -250,13 +256,18 @@ fn passing(error: Error) -> Error {
     }
 }
 
-/// Whether the server refused the login for a reason that another server has as well: not one that has too many connections, shuts
-/// down, does not know this client, or is not synced.
+/// Whether the server refused the account, as another server would. Every other error may be this server's: too many connections,
+/// an end, a kill.
 fn is_refused_login(error: &Error) -> bool {
-    const OF_THIS_SERVER: [i64; 7] = [1040, 1047, 1053, 1129, 1130, 1203, 1226];
-    error
-        .code()
-        .is_some_and(|code| !OF_THIS_SERVER.contains(&code))
+    /// A method of login that the account has and the client has not, an expired password, a locked account.
+    const OF_THE_ACCOUNT: [i64; 8] = [1251, 1275, 1524, 1820, 1862, 3118, 3955, 4151];
+    let is_login = error
+        .sql_state()
+        .is_some_and(|state| state.starts_with("28"));
+    is_login
+        || error
+            .code()
+            .is_some_and(|code| OF_THE_ACCOUNT.contains(&code))
 }
 
 /// Returns the addresses of a server; a Unix socket has none.

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::connection::MysqlConnection;
@@ -27,6 +27,8 @@ pub(super) struct AtHost {
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     is_cut: AtomicBool,
+    /// The call only asks so far whether the server is there. Relaxed: the task that runs the call reads it, too.
+    is_checking: AtomicBool,
     /// The call that runs, or the last one.
     waker: Mutex<Option<Waker>>,
 }
@@ -36,25 +38,38 @@ impl Switch {
     pub(super) fn cut(&self) {
         // Release pairs with the acquire in `is_cut`. A call registers its waker before it looks.
         self.is_cut.store(true, Ordering::Release);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = waker.clone();
+        let waker = self.waker().take();
+        // After the lock: the wake may poll the call at once.
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
 
+    /// Notes whether the call only asks so far whether the server is there.
+    pub(super) fn set_checking(&self, is_checking: bool) {
+        self.is_checking.store(is_checking, Ordering::Relaxed);
+    }
+
     /// Returns whether the connection is cut. If it is not, wakes this task when it is.
     fn poll_is_cut(&self, cx: &Context<'_>) -> bool {
-        let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *waker {
-            Some(known) => known.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
+        let is_known = |waker: &Option<Waker>| {
+            let waker = waker.as_ref();
+            waker.is_some_and(|waker| waker.will_wake(cx.waker()))
+        };
+        if !is_known(&self.waker()) {
+            let waker = cx.waker().clone();
+            let before = self.waker().replace(waker);
+            // After the lock: the executor may run code of its own.
+            drop(before);
         }
-        drop(waker);
         self.is_cut()
     }
 }
@@ -94,7 +109,8 @@ impl<T> Future for UnlessCut<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         if self.switch.poll_is_cut(cx) {
-            return Poll::Ready(Err(match self.has_begun {
+            let is_checking = self.switch.is_checking.load(Ordering::Relaxed);
+            return Poll::Ready(Err(match self.has_begun && !is_checking {
                 true => cut_midway(),
                 false => Place::why_closed(),
             }));
@@ -137,5 +153,35 @@ impl MysqlConnection {
             return Poll::Ready(Err(cut_midway()));
         }
         self.poll_stream(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::task::Wake;
+
+    use super::*;
+
+    /// An executor that polls a task where it is woken.
+    struct InPlace(Weak<Switch>, AtomicBool);
+
+    impl Wake for InPlace {
+        fn wake(self: Arc<Self>) {
+            let switch = self.0.upgrade().expect("it is being cut");
+            let waker = Waker::from(Arc::clone(&self));
+            let is_cut = switch.poll_is_cut(&Context::from_waker(&waker));
+            self.1.store(is_cut, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn cut_may_poll_the_call_at_once() {
+        let switch = Arc::new(Switch::default());
+        let task = Arc::new(InPlace(Arc::downgrade(&switch), AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&task));
+        assert!(!switch.poll_is_cut(&Context::from_waker(&waker)));
+        switch.cut();
+        assert!(task.1.load(Ordering::Relaxed));
     }
 }

@@ -59,11 +59,20 @@ impl MysqlConnection {
 
     /// Pings the server before a call.
     pub(super) async fn ping_first(&mut self) -> Result<()> {
+        self.note_checking(true);
         if let Err(wrong) = caught(self.wire()?.ping()).await {
             return Err(self.lose(error::lost_idle(wrong)));
         }
+        self.note_checking(false);
         self.needs_ping = false;
         Ok(())
+    }
+
+    /// Notes in the switch that nothing of the call has been sent so far, or that something will be.
+    fn note_checking(&self, is_checking: bool) {
+        if let Some(host) = &self.host {
+            host.switch.set_checking(is_checking);
+        }
     }
 
     /// Returns the client library's connection.

@@ -6,7 +6,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
 use super::connect::{ToMysql, refused};
-use super::wire::{Wire, caught};
+use super::wire::Wire;
 use crate::Result;
 use crate::driver::{BoxFuture, HostProbe, HostRole};
 use crate::hosts::search;
@@ -115,8 +115,8 @@ impl Probe {
 impl HostProbe for Probe {
     fn ask(&mut self) -> BoxFuture<'_, Result<HostRole>> {
         Box::pin(async move {
-            let described = caught(ask(&mut self.wire)).await.map_err(refused)?;
-            Ok(self.promotions.complete(&described))
+            let told = self.promotions.ask(&mut self.wire).await;
+            told.map_err(refused)
         })
     }
 }

@@ -8,6 +8,8 @@ use crate::{Error, Kind};
 const OPTION_PREVENTS: i64 = 1290;
 /// The storage engine is read-only.
 const READ_ONLY_MODE: i64 = 1836;
+/// InnoDB is read-only.
+const INNODB_READ_ONLY: i64 = 1874;
 /// The transaction is read-only.
 const READ_ONLY_TRANSACTION: i64 = 1792;
 /// Galera: the node is not synced. Other servers: an unknown command.
@@ -27,7 +29,7 @@ pub(super) fn is_passing(error: &Error) -> bool {
 /// Returns whether the server refuses every write.
 fn is_refused_write(error: &Error) -> bool {
     match error.code() {
-        Some(READ_ONLY_MODE) => true,
+        Some(READ_ONLY_MODE | INNODB_READ_ONLY) => true,
         Some(OPTION_PREVENTS) => error.message().contains("read-only"),
         _ => false,
     }

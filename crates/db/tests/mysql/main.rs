@@ -6,6 +6,7 @@
 #[path = "../bulk_support/mod.rs"]
 mod bulk;
 mod calls;
+mod cluster;
 mod conformance;
 mod connect;
 #[path = "../coverage_support/mod.rs"]

@@ -37,6 +37,72 @@ impl Peer {
         self.sequence = head[3].wrapping_add(1);
         Some(payload)
     }
+
+    /// Greets the client, and lets it in without a look at its password.
+    pub(crate) async fn let_in(&mut self, version: &str) {
+        self.send(&greeting_of(version, "mysql_native_password"))
+            .await;
+        self.read().await;
+        self.send(OK).await;
+    }
+
+    /// Greets the client, and refuses its login.
+    pub(crate) async fn turn_away(&mut self, version: &str, refusal: Refusal) {
+        self.send(&greeting_of(version, "mysql_native_password"))
+            .await;
+        self.read().await;
+        self.refuse(refusal).await;
+    }
+
+    /// Answers the statements by which the driver sets a session up and kills one. Returns whether this is one of them.
+    pub(crate) async fn serve_driver(&mut self, text: &str, version: &str) -> bool {
+        if text.starts_with("SET NAMES") {
+            self.send(OK_AND_MORE).await;
+            let facts = [
+                Some(""),
+                Some("16777216"),
+                None,
+                None,
+                Some("scripted:1"),
+                Some(version),
+                Some("utf8mb4"),
+                Some("utf8mb4"),
+            ];
+            self.send_rows(&[&facts]).await;
+        } else if text.starts_with("SHOW GLOBAL STATUS LIKE 'Uptime'") {
+            self.send_rows(&[&[Some("Uptime"), Some("100")]]).await;
+        } else if text.contains("UNIX_TIMESTAMP") {
+            self.send_rows(&[&[Some("scripted:1"), Some("1000")]]).await;
+        } else if text.contains("information_schema.PROCESSLIST") {
+            self.send_rows(&[&[Some("0")]]).await;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    pub(crate) async fn refuse(&mut self, refusal: Refusal) {
+        let mut packet = vec![0xff];
+        packet.extend(refusal.code.to_le_bytes());
+        packet.extend(format!("#{}{}", refusal.state, refusal.message).into_bytes());
+        self.send(&packet).await;
+    }
+
+    /// Sends rows of texts, which have as many columns as the first one. There is one at least.
+    pub(crate) async fn send_rows(&mut self, rows: &[&[Option<&str>]]) {
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        self.send(&[u8::try_from(rows[0].len()).unwrap()]).await;
+        for _ in rows[0] {
+            let mut column: Vec<u8> = ["def", "", "", "", "c", ""].map(text).concat();
+            column.extend([0x0c, 45, 0, 255, 0, 0, 0, 0xfd, 0, 0, 0, 0, 0]);
+            self.send(&column).await;
+        }
+        for row in rows {
+            let values = row.iter().map(|value| value.map_or(vec![0xfb], text));
+            self.send(&values.collect::<Vec<_>>().concat()).await;
+        }
+        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+    }
 }
 
 /// The first packet of a server without TLS that wants this login.
@@ -65,7 +131,7 @@ pub(crate) fn greeting_of(version: &str, plugin: &str) -> Vec<u8> {
 pub(crate) const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
 /// An OK inside of a transaction.
-const OK_INSIDE: &[u8] = &[0, 0, 0, 3, 0, 0, 0];
+pub(crate) const OK_INSIDE: &[u8] = &[0, 0, 0, 3, 0, 0, 0];
 
 /// An OK that another result follows.
 const OK_AND_MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
@@ -132,11 +198,7 @@ struct Session {
 
 impl Session {
     async fn run(mut self) {
-        self.peer
-            .send(&greeting_of(self.version, "mysql_native_password"))
-            .await;
-        self.peer.read().await;
-        self.peer.send(OK).await;
+        self.peer.let_in(self.version).await;
         let mut is_inside = false;
         while let Some(request) = self.peer.read().await {
             let (command, text) = request.split_first().unwrap();
@@ -145,24 +207,7 @@ impl Session {
                 self.peer.send(if is_inside { OK_INSIDE } else { OK }).await;
                 continue;
             }
-            if text.starts_with("SET NAMES") {
-                self.peer.send(OK_AND_MORE).await;
-                let facts = [
-                    Some(""),
-                    Some("16777216"),
-                    None,
-                    None,
-                    Some("scripted:1"),
-                    Some(self.version),
-                    Some("utf8mb4"),
-                    Some("utf8mb4"),
-                ];
-                self.send_row(&facts).await;
-            } else if text.starts_with("SHOW GLOBAL STATUS") {
-                self.send_row(&[Some("Uptime"), Some("100")]).await;
-            } else if text.contains("UNIX_TIMESTAMP") {
-                self.send_row(&[Some("scripted:1"), Some("1000")]).await;
-            } else {
+            if !self.peer.serve_driver(&text, self.version).await {
                 let refusal = match text == self.refused {
                     true => self.left.lock().unwrap().take(),
                     false => None,
@@ -170,31 +215,10 @@ impl Session {
                 is_inside = text == "START TRANSACTION" && refusal.is_none();
                 self.got.lock().unwrap().push(text);
                 match refusal {
-                    Some(refusal) => self.refuse(refusal).await,
+                    Some(refusal) => self.peer.refuse(refusal).await,
                     None => self.peer.send(if is_inside { OK_INSIDE } else { OK }).await,
                 }
             }
         }
-    }
-
-    async fn refuse(&mut self, refusal: Refusal) {
-        let mut packet = vec![0xff];
-        packet.extend(refusal.code.to_le_bytes());
-        packet.extend(format!("#{}{}", refusal.state, refusal.message).into_bytes());
-        self.peer.send(&packet).await;
-    }
-
-    /// Sends a result with one row of texts.
-    async fn send_row(&mut self, row: &[Option<&str>]) {
-        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-        self.peer.send(&[u8::try_from(row.len()).unwrap()]).await;
-        for _ in row {
-            let mut column: Vec<u8> = ["def", "", "", "", "c", ""].map(text).concat();
-            column.extend([0x0c, 45, 0, 255, 0, 0, 0, 0xfd, 0, 0, 0, 0, 0]);
-            self.peer.send(&column).await;
-        }
-        let values = row.iter().map(|value| value.map_or(vec![0xfb], text));
-        self.peer.send(&values.collect::<Vec<_>>().concat()).await;
-        self.peer.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
     }
 }

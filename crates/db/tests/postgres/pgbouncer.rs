@@ -1,12 +1,14 @@
-//! Through PgBouncer in transaction mode: every transaction may be on another connection to the
-//! server, and nothing of a session can be relied on.
+//! Through PgBouncer. In transaction mode every transaction may be on another connection to the server, and nothing of a
+//! session can be relied on.
 
 use std::time::Duration;
 
 use cenote::{Builder, Connection, Db, Error, Kind};
 use tokio::task::JoinSet;
 
-use crate::servers::{assert_whole, dsn, quiet, refused, required_variable, soon, unique};
+use crate::servers::{
+    assert_whole, dsn, quiet, refused, refused_by, required_variable, soon, unique,
+};
 
 fn pgbouncer() -> String {
     required_variable("CENOTE_TEST_POSTGRES_PGBOUNCER")
@@ -15,6 +17,13 @@ fn pgbouncer() -> String {
 /// As one has to: without a cache of statements.
 fn builder() -> Builder {
     Db::builder(&pgbouncer()).statement_cache(0)
+}
+
+/// The databases, by the mode that each has.
+const MODES: [&str; 3] = ["cenote", "session", "statement"];
+
+fn in_mode(mode: &str) -> Builder {
+    Db::builder(&pgbouncer()).option("dbname", mode)
 }
 
 /// A table that is nobody else's, and goes with the server.
@@ -146,8 +155,15 @@ async fn with_a_cache_the_error_says_what_to_set() {
 
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_through_it() {
+    for mode in MODES {
+        is_cancelled(mode).await;
+    }
+}
+
+async fn is_cancelled(mode: &str) {
     let admin = Db::open(&dsn()).await.unwrap();
-    let db = builder()
+    let db = in_mode(mode)
+        .statement_cache(0)
         .max(1)
         .cleanup_timeout(Duration::from_secs(5))
         .open()
@@ -179,10 +195,12 @@ async fn a_dropped_call_is_cancelled_through_it() {
 
 #[tokio::test]
 async fn what_pgbouncer_refuses_fails_the_connect() {
-    let error = refused(&format!("{};search_path=public", pgbouncer())).await;
-    assert_eq!(error.kind(), Kind::Connect);
-    assert_eq!(error.sql_state(), Some("08P01"), "{error:?}");
-    assert!(error.message().contains("search_path"), "{error}");
+    for mode in MODES {
+        let error = refused_by(in_mode(mode).option("search_path", "public")).await;
+        assert_eq!(error.kind(), Kind::Connect, "{mode}");
+        assert_eq!(error.sql_state(), Some("08P01"), "{mode}: {error:?}");
+        assert!(error.message().contains("search_path"), "{error}");
+    }
     // It has no other SQLSTATE for whatever is wrong.
     let error = refused(&pgbouncer().replace("cenote-secret", "wrong")).await;
     assert_eq!(
@@ -208,4 +226,78 @@ async fn batches_work_without_a_cache() {
         assert_eq!(results.take(read).unwrap(), round);
         results.check().unwrap();
     }
+}
+
+#[tokio::test]
+async fn session_mode_needs_no_setting() {
+    let db = in_mode("session").max(2).open().await.unwrap();
+    let table = table(&db).await;
+    let insert = format!("INSERT INTO {table} VALUES (?, ?)");
+    let rows = (1..=100_i64).map(|id| (id, id));
+    db.exec_many(&insert, rows).await.unwrap();
+    let select = format!("SELECT sum(n)::int8 FROM {table} WHERE id <= ?");
+    // Both connections keep the statement, and each use of it finds its own.
+    for id in 0..20_i64 {
+        let (one, two) = tokio::join!(
+            db.query_as_one::<Option<i64>>(&select, (id,)),
+            db.query_as_one::<Option<i64>>(&select, (id,))
+        );
+        let sum = (id > 0).then_some(id * (id + 1) / 2);
+        assert_eq!((one.unwrap(), two.unwrap()), (sum, sum));
+    }
+    cenote::scope(async {
+        db.exec("SET application_name = 'a session of its own'", ())
+            .await?;
+        db.exec("CREATE TEMPORARY TABLE kept (n int8)", ()).await?;
+        db.exec("INSERT INTO kept VALUES (1)", ()).await?;
+        let name = "SELECT current_setting('application_name')";
+        let name: String = db.query_as_one(name, ()).await?;
+        assert_eq!(name, "a session of its own");
+        let lock = "SELECT pg_try_advisory_lock(1), pg_advisory_unlock(1)";
+        let (taken, freed): (bool, bool) = db.query_as_one(lock, ()).await?;
+        assert!(taken && freed);
+        db.query_as_one::<i64>("SELECT n FROM kept", ()).await
+    })
+    .await
+    .unwrap();
+    assert_whole(&db).await;
+    // The next task sees nothing of it.
+    let left = db.query_as_one::<i64>("SELECT n FROM kept", ()).await;
+    assert_eq!(left.unwrap_err().sql_state(), Some("42P01"));
+}
+
+#[tokio::test]
+async fn statement_mode_runs_single_statements_only() {
+    let db = in_mode("statement")
+        .statement_cache(0)
+        .max(2)
+        .open()
+        .await
+        .unwrap();
+    let table = table(&db).await;
+    let insert = format!("INSERT INTO {table} VALUES (?, ?)");
+    for id in 1..=10_i64 {
+        db.exec(&insert, (id, id)).await.unwrap();
+    }
+    let select = format!("SELECT n FROM {table} WHERE id > ? ORDER BY id");
+    let mut stream = db.stream(&select, (0_i64,)).await.unwrap();
+    let mut seen = 0;
+    while let Some(row) = soon("a row comes", stream.try_next()).await.unwrap() {
+        seen += row.get::<i64>(0).unwrap();
+    }
+    assert_eq!(seen, 55);
+    drop(stream);
+    // PgBouncer refuses to begin one.
+    let run = async || db.exec(&insert, (11_i64, 11_i64)).await.map(drop);
+    let refused = db.transaction(run).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("statement pooling"),
+        "{refused}"
+    );
+    let many = db.exec_many(&insert, [(12_i64, 12_i64), (13, 13)]).await;
+    assert_eq!(many.unwrap().rows_affected, 2, "in one round trip");
+    let count = format!("SELECT count(*) FROM {table}");
+    let count: i64 = db.query_as_one(&count, ()).await.unwrap();
+    assert_eq!(count, 12);
+    assert_whole(&db).await;
 }

@@ -5,6 +5,7 @@
 //! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
 
 pub(crate) mod bank;
+pub(crate) mod ledger;
 mod names;
 pub(crate) mod network;
 pub(crate) mod own;
@@ -97,14 +98,27 @@ pub(crate) fn free_port() -> u16 {
 
 /// Fails a test instead of letting it hang.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(PATIENCE, future).await;
+    soon_within(PATIENCE, what, future).await
+}
+
+async fn soon_within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(limit, future).await;
     done.unwrap_or_else(|_| panic!("it hangs: {what}"))
 }
 
 /// Waits for an event in another process by checking every few milliseconds.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl AsyncFnMut() -> bool) {
+    until_within(PATIENCE, what, is_so).await;
+}
+
+/// As [`until`], for what may take longer.
+pub(crate) async fn until_within(
+    limit: Duration,
+    what: &str,
+    mut is_so: impl AsyncFnMut() -> bool,
+) {
     let mut looks = tokio::time::interval(Duration::from_millis(5));
-    soon(what, async {
+    soon_within(limit, what, async {
         while !is_so().await {
             looks.tick().await;
         }

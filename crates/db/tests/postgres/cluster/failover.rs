@@ -1,21 +1,14 @@
 //! A primary and two standbys: the primary is killed, or hangs, and a standby is promoted, while tasks move money.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cenote::{Db, Error, Kind};
-use tokio::task::JoinSet;
+use cenote::Db;
 use tokio::time::Instant;
 
 use super::to_write;
+use crate::servers::ledger::{self, Conflicts, Ledger, Record};
 use crate::servers::own::{OwnServer, send};
-use crate::servers::{soon, until};
-
-const TASKS: usize = 8;
-
-const ACCOUNTS: i64 = 10;
+use crate::servers::until;
 
 /// Segments stay for a standby that is being copied beside another one.
 const SETTINGS: [&str; 2] = ["synchronous_commit=on", "wal_keep_size=256MB"];
@@ -35,12 +28,7 @@ impl Cluster {
             primary.start_standby(&SETTINGS)
         );
         let admin = Db::open(&primary.dsn()).await.unwrap();
-        let make = format!(
-            "CREATE TABLE account (id int8 PRIMARY KEY, balance int8); \
-             INSERT INTO account SELECT id, 100 FROM generate_series(0, {ACCOUNTS} - 1) id; \
-             CREATE TABLE paid (id int8 PRIMARY KEY)"
-        );
-        admin.exec(&make, ()).await.unwrap();
+        ledger::create(&admin).await;
         let cluster = Cluster {
             primary,
             next,
@@ -103,101 +91,12 @@ impl Cluster {
     }
 }
 
-/// Tasks that move money all the time, and note each transfer by a number.
-struct Load {
-    shared: Arc<Shared>,
-    tasks: JoinSet<()>,
-}
-
-#[derive(Default)]
-struct Shared {
-    next: AtomicI64,
-    stored: Mutex<BTreeSet<i64>>,
-    unknown: Mutex<BTreeSet<i64>>,
-    errors: Mutex<Vec<Error>>,
-    is_over: AtomicBool,
-}
-
-impl Load {
-    fn start(db: &Db) -> Self {
-        let (shared, mut tasks) = (Arc::new(Shared::default()), JoinSet::new());
-        for task in 0..TASKS {
-            let (db, shared) = (db.clone(), Arc::clone(&shared));
-            tasks.spawn(cenote::scope(async move {
-                while !shared.is_over.load(Ordering::Relaxed) {
-                    let id = shared.next.fetch_add(1, Ordering::Relaxed);
-                    shared.store(&db, id, task % 2 == 0).await;
-                }
-            }));
-        }
-        Load { shared, tasks }
-    }
-
-    fn stored(&self) -> usize {
-        self.shared.stored.lock().unwrap().len()
-    }
-
-    async fn stores_more(&self) {
-        let before = self.stored();
-        until("more is stored", async || self.stored() > before + 20).await;
-    }
-
-    async fn end(mut self) -> Arc<Shared> {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        soon("the tasks end", async {
-            while let Some(ended) = self.tasks.join_next().await {
-                ended.unwrap();
-            }
-        })
-        .await;
-        self.shared
-    }
-}
-
-impl Shared {
-    async fn store(&self, db: &Db, id: i64, in_transaction: bool) {
-        let add = async || {
-            db.exec("INSERT INTO paid VALUES (?)", (id,))
-                .await
-                .map(drop)
-        };
-        let done = match in_transaction {
-            true => db.transaction(add).await,
-            false => add().await,
-        };
-        match done {
-            Ok(()) => drop(self.stored.lock().unwrap().insert(id)),
-            Err(error) => {
-                // Outside of a transaction, a lost call may have run.
-                let is_unknown =
-                    matches!(error.kind(), Kind::OutcomeUnknown | Kind::ConnectionLost);
-                if is_unknown {
-                    self.unknown.lock().unwrap().insert(id);
-                }
-                self.errors.lock().unwrap().push(error);
-            }
-        }
-    }
-
-    /// Everything that was acknowledged is there, and nothing else but what is said to be unknown.
-    async fn check(&self, server: &OwnServer) {
-        let admin = Db::open(&server.dsn()).await.unwrap();
-        let ids: Vec<i64> = admin.query_as("SELECT id FROM paid", ()).await.unwrap();
-        let there: BTreeSet<i64> = ids.into_iter().collect();
-        let sum = "SELECT sum(balance)::int8 FROM account";
-        let sum: i64 = admin.query_as_one(sum, ()).await.unwrap();
-        assert_eq!(sum, 100 * ACCOUNTS);
-        let (stored, unknown) = (self.stored.lock().unwrap(), self.unknown.lock().unwrap());
-        let lost: Vec<_> = stored.difference(&there).collect();
-        assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
-        let known: BTreeSet<_> = stored.union(&unknown).copied().collect();
-        let invented: Vec<_> = there.difference(&known).collect();
-        assert!(invented.is_empty(), "failed and there: {invented:?}");
-        for error in self.errors.lock().unwrap().iter() {
-            let is_expected = error.is_connection_lost() || error.sql_state() == Some("25006");
-            assert!(is_expected, "{error:?}");
-        }
-    }
+async fn check(record: &Record, server: &OwnServer) {
+    let admin = Db::open(&server.dsn()).await.unwrap();
+    let check = record.check(&admin, |error| {
+        error.is_connection_lost() || error.sql_state() == Some("25006")
+    });
+    check.await;
 }
 
 async fn open(dsn: &str) -> Db {
@@ -211,7 +110,7 @@ async fn open(dsn: &str) -> Db {
 async fn writes_are_back_two_seconds_after_a_promotion() {
     let mut cluster = Cluster::start().await;
     let db = open(&cluster.dsn()).await;
-    let load = Load::start(&db);
+    let load = Ledger::start(&db, Conflicts::None);
     load.stores_more().await;
     // Every host is the primary once, and crashes.
     for round in 0..3 {
@@ -223,14 +122,15 @@ async fn writes_are_back_two_seconds_after_a_promotion() {
         println!("round {round}: writes are back after {took:?}");
         cluster.close_ranks().await;
     }
-    load.end().await.check(&cluster.primary).await;
+    let record = load.end().await;
+    check(&record, &cluster.primary).await;
 }
 
 #[tokio::test]
 async fn primary_that_hangs_is_left_and_never_written_to() {
     let cluster = Cluster::start().await;
     let db = open(&cluster.dsn()).await;
-    let load = Load::start(&db);
+    let load = Ledger::start(&db, Conflicts::None);
     load.stores_more().await;
     let admin = Db::open(&cluster.primary.dsn()).await.unwrap();
     let sql = "SELECT pid::int8 FROM pg_stat_activity \
@@ -260,5 +160,6 @@ async fn primary_that_hangs_is_left_and_never_written_to() {
     load.stores_more().await;
     assert_eq!(db.hosts()[0].connections, 0);
     assert!(timeline(0) < timeline(1));
-    load.end().await.check(&cluster.next).await;
+    let record = load.end().await;
+    check(&record, &cluster.next).await;
 }

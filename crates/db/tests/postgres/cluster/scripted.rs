@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cenote::pool::{BreakerState, ConsecutiveFailures};
 use cenote::{Db, Kind};
+use tokio::task::JoinSet;
 
 use super::{of, to_write};
 use crate::servers::scripted::{Client, Scripted};
@@ -349,4 +350,25 @@ async fn least_used_host_gets_the_next_connection() {
     assert_eq!(used, [3, 3, 4]);
     let connections: usize = db.hosts().iter().map(|host| host.connections).sum();
     assert_eq!(connections, 10);
+}
+
+#[tokio::test]
+async fn connections_that_are_opened_at_once_are_spread_evenly() {
+    let mut hosts = Vec::new();
+    for _ in 0..3 {
+        hosts.push(Host::start(Is::Primary(1)).await);
+    }
+    let ports: Vec<_> = hosts.iter().map(|host| host.server.port()).collect();
+    let dsn = of(&ports, "load_balance_hosts=random");
+    let db = Db::builder(&dsn).max(10).open().await.unwrap();
+    let mut acquires = JoinSet::new();
+    for _ in 0..10 {
+        let db = db.clone();
+        acquires.spawn(async move { db.connection().await.unwrap() });
+    }
+    let held = soon("all are open", acquires.join_all()).await;
+    let mut used: Vec<_> = db.hosts().iter().map(|host| host.connections).collect();
+    used.sort_unstable();
+    assert_eq!(used, [3, 3, 4]);
+    drop(held);
 }
