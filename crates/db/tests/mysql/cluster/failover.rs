@@ -10,8 +10,10 @@ use crate::servers::ledger::{self, Conflicts, Ledger, Record};
 use crate::servers::own::OwnServer;
 use crate::servers::{soon, until};
 
-/// Either server may be the primary. Commits wait for the replica, however long that takes.
-const SETTINGS: [&str; 6] = [
+/// Either server may be the primary. Commits wait for the replica, however long that takes. `SET GLOBAL read_only` waits for running
+/// statements and holds up new ones, so a statement that waits for a lock of another transaction has to give up (error 1205).
+const SETTINGS: [&str; 7] = [
+    "innodb-lock-wait-timeout=1",
     "log-bin=binlog",
     "log-slave-updates",
     "gtid-strict-mode=1",
@@ -118,7 +120,8 @@ async fn open(dsn: &str) -> Db {
 
 async fn check(record: &Record, server: &OwnServer) {
     let admin = Db::open(&server.dsn()).await.unwrap();
-    let is_expected = |error: &Error| error.is_connection_lost() || error.code() == Some(1290);
+    let is_expected =
+        |error: &Error| error.is_connection_lost() || matches!(error.code(), Some(1205 | 1290));
     record.check(&admin, is_expected).await;
 }
 
