@@ -61,6 +61,7 @@ mod rows;
 mod script;
 mod service;
 mod session;
+mod shared;
 mod stale;
 mod startup;
 mod statement;
