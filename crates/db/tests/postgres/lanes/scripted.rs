@@ -29,6 +29,8 @@ struct Plan {
 
 /// Answers each read with its parameter.
 async fn serve(mut client: Client, plan: Arc<Mutex<Plan>>, mut rng: Rng) {
+    // The answer of a read is sent in several pieces.
+    client.stream.set_nodelay(true).unwrap();
     let mut first = [0; 8];
     while client
         .stream
