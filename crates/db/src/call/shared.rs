@@ -106,31 +106,28 @@ impl Call<'_> {
         read: &Read<'_>,
         mut acquiring: Pin<&mut (impl Future<Output = Acquired<'p>> + Send)>,
     ) -> Result<Place> {
-        let mut queued = lanes.queue();
-        let mut may_join = true;
+        let mut queued = Some(lanes.queue());
         let acquired = std::future::poll_fn(|cx| {
             if let Poll::Ready(acquired) = acquiring.as_mut().poll(cx) {
                 return Poll::Ready(Err(acquired));
             }
-            lanes.release_empty();
-            while may_join {
-                match lanes.join(handle, read) {
-                    Join::Member(member) => return Poll::Ready(Ok(member)),
-                    Join::Refused => may_join = false,
-                    Join::Full if queued.register(cx) => break,
-                    Join::Full => {}
-                }
+            match queued.as_mut().map(|it| it.join(handle, read, cx)) {
+                Some(Join::Member(member)) => return Poll::Ready(Ok(member)),
+                // From now on it waits for a connection of its own.
+                Some(Join::Refused) => queued = None,
+                Some(Join::Full) | None => {}
             }
+            lanes.release_empty();
             Poll::Pending
         });
         let acquired = match acquired.await {
             Ok(member) => return Ok(Place::Shared(member)),
             Err(acquired) => acquired,
         };
-        drop(queued);
+        let may_share = queued.take().is_some();
         let lease = acquired.map_err(|error| route::from_pool(error, Some(&handle.pool)))?;
         let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
-        Ok(match may_join && lanes.has_queue() {
+        Ok(match may_share && lanes.has_queue() {
             true => share(lanes, lease, read).await,
             false => Place::Alone(lease),
         })

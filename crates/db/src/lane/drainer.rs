@@ -59,7 +59,8 @@ impl Drainer {
         let (lanes, least) = (&self.lane.lanes, self.lane.lanes.least_round_trip());
         let now = || lanes.runtime.now();
         let mut state = self.lane.lock();
-        if state.lease().is_none() {
+        if state.lease().is_none() || self.lane.state.is_poisoned() {
+            state.end(&mut self.deferred);
             return Next::End;
         }
         state.begin_turn(waker);
@@ -72,7 +73,7 @@ impl Drainer {
         self.has_yielded = false;
         let answered = state.receive(cx, least, now, &mut self.deferred);
         self.has_woken = answered > 1;
-        state.close_if_wanted(lanes.expected_waiters(), now);
+        state.close_if_wanted(lanes.expected_waiters(self.lane.domain), now);
         self.lane.note(&state);
         if !state.is_over() {
             if state.in_flight() > 0 {

@@ -63,9 +63,20 @@ pub(crate) struct Lanes {
 #[derive(Default)]
 struct All {
     lanes: Vec<Arc<Lane>>,
-    /// Reads in the pool's queue that want to know when a lane has room.
-    waiting: VecDeque<(u64, Waker)>,
+    /// Reads in the pool's queue that want to know when a lane has room, in the order of their tickets.
+    waiting: VecDeque<Waiting>,
+    /// How many reads wait in the pool's queue, by the executor that they run on.
+    queued: Vec<(Domain, usize)>,
     next: u64,
+}
+
+/// The executor that a task runs on.
+type Domain = Option<u64>;
+
+struct Waiting {
+    ticket: u64,
+    domain: Domain,
+    waker: Waker,
 }
 
 /// Whether the connections of a handle can be shared.
@@ -82,7 +93,7 @@ pub(crate) enum Sharing {
 pub(crate) struct Lane {
     lanes: Arc<Lanes>,
     /// The executor that its drainer runs on.
-    domain: Option<u64>,
+    domain: Domain,
     /// How many reads are in flight, for the choice of a lane.
     load: AtomicUsize,
     is_closed: AtomicBool,
@@ -113,7 +124,10 @@ pub(crate) enum Join {
 /// A read in the pool's queue that joins a lane as soon as one has room.
 pub(crate) struct Queued<'l> {
     lanes: &'l Lanes,
-    ticket: Option<u64>,
+    ticket: u64,
+    domain: Domain,
+    /// It waits to be woken. If it does not any more, it was woken.
+    is_registered: bool,
 }
 
 impl Lanes {
@@ -206,8 +220,12 @@ impl Lanes {
     }
 
     /// Returns how many waiters of the pool need no connection for themselves, or get that of a lane that is draining.
-    fn expected_waiters(&self) -> usize {
-        self.queued.load(Ordering::SeqCst) + self.closing.load(Ordering::SeqCst)
+    fn expected_waiters(&self, domain: Domain) -> usize {
+        let closing = self.closing.load(Ordering::SeqCst);
+        match self.queued.load(Ordering::SeqCst) {
+            0 => closing,
+            _ => closing + self.all().queued(domain),
+        }
     }
 
     /// Returns whether an idle connection should be shared at once: the open lanes have two reads each.
@@ -217,13 +235,22 @@ impl Lanes {
         !all.lanes.is_empty() && loads.sum::<usize>() >= 2 * all.lanes.len()
     }
 
-    /// Returns whether a read that got a connection from the pool's queue should share it: others wait as well.
+    /// Returns whether reads wait in the pool's queue that could share a connection of this task's executor.
     pub(crate) fn has_queue(&self) -> bool {
-        self.queued.load(Ordering::SeqCst) > 0
+        self.queued.load(Ordering::SeqCst) > 0 && self.all().queued(self.runtime.domain()) > 0
+    }
+
+    /// Joins the lane with the fewest reads, unless others wait for one.
+    pub(crate) fn join(&self, handle: &Handle, read: &Read<'_>) -> Join {
+        let others_wait = !self.all().waiting.is_empty();
+        match others_wait {
+            true => Join::Full,
+            false => self.join_in_turn(handle, read),
+        }
     }
 
     /// Joins the lane with the fewest reads.
-    pub(crate) fn join(&self, handle: &Handle, read: &Read<'_>) -> Join {
+    fn join_in_turn(&self, handle: &Handle, read: &Read<'_>) -> Join {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Join::Full;
         }
@@ -273,13 +300,13 @@ impl Lanes {
             // The run on this connection returns the error.
             Err(_) => return Err(lease),
         }
-        let timings_shard = lease.timings_shard();
+        let (timings_shard, domain) = (lease.timings_shard(), self.runtime.domain());
         let reply = Arc::<Reply>::default();
         let mut state = State::new(lease, now);
         state.enter(&reply, read.text, now);
         let lane = Arc::new(Lane {
             lanes: Arc::clone(self),
-            domain: self.runtime.domain(),
+            domain,
             load: AtomicUsize::new(1),
             is_closed: AtomicBool::new(false),
             timings_shard,
@@ -291,7 +318,7 @@ impl Lanes {
             let mut all = self.all();
             all.lanes.push(Arc::clone(&lane));
             self.count.store(all.lanes.len(), Ordering::SeqCst);
-            all.take_waiting(MOST - 1)
+            all.take_waiting(domain, MOST - 1)
         };
         self.runtime.spawn(Box::pin(drainer));
         woken.into_iter().for_each(Waker::wake);
@@ -336,10 +363,19 @@ impl Lanes {
 
     /// Counts a read that waits in the pool's queue.
     pub(crate) fn queue(&self) -> Queued<'_> {
+        let domain = self.runtime.domain();
+        let mut all = self.all();
         self.queued.fetch_add(1, Ordering::SeqCst);
+        all.next += 1;
+        match all.queued.iter_mut().find(|(of, _)| *of == domain) {
+            Some((_, count)) => *count += 1,
+            None => all.queued.push((domain, 1)),
+        }
         Queued {
             lanes: self,
-            ticket: None,
+            ticket: all.next,
+            domain,
+            is_registered: false,
         }
     }
 
@@ -354,65 +390,106 @@ impl Lanes {
     }
 
     /// Wakes reads in the pool's queue: a lane has room.
-    fn wake_waiting(&self, most: usize) {
-        let woken = self.all().take_waiting(most);
+    fn wake_waiting(&self, domain: Domain, most: usize) {
+        let woken = self.all().take_waiting(domain, most);
         woken.into_iter().for_each(Waker::wake);
     }
 }
 
 impl All {
-    fn with_room(&self, domain: Option<u64>) -> Option<Arc<Lane>> {
+    fn queued(&self, domain: Domain) -> usize {
+        let mut queued = self.queued.iter();
+        queued
+            .find(|(of, _)| *of == domain)
+            .map_or(0, |(_, count)| *count)
+    }
+
+    fn with_room(&self, domain: Domain) -> Option<Arc<Lane>> {
         let open = self.lanes.iter().filter(|lane| lane.has_room(domain));
         open.min_by_key(|lane| lane.load()).cloned()
     }
 
-    fn take_waiting(&mut self, most: usize) -> Vec<Waker> {
-        let most = most.min(self.waiting.len());
-        self.waiting.drain(..most).map(|(_, waker)| waker).collect()
+    fn position(&self, ticket: u64) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&ticket, |it| it.ticket)
+    }
+
+    /// Takes the oldest reads that wait for a lane of this executor.
+    fn take_waiting(&mut self, domain: Domain, most: usize) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        let mut at = 0;
+        while woken.len() < most
+            && let Some(waiting) = self.waiting.get(at)
+        {
+            match waiting.domain == domain {
+                true => woken.extend(self.waiting.remove(at).map(|it| it.waker)),
+                false => at += 1,
+            }
+        }
+        woken
     }
 }
 
 impl Queued<'_> {
-    /// Has the read woken when a lane has room. Returns false if one has room now.
-    pub(crate) fn register(&mut self, cx: &Context<'_>) -> bool {
-        let waker = cx.waker().clone();
-        let domain = self.lanes.runtime.domain();
-        let mut all = self.lanes.all();
-        if all.with_room(domain).is_some() {
-            return false;
-        }
-        let known = self.ticket.and_then(|ticket| {
-            let mut waiting = all.waiting.iter_mut();
-            waiting.find(|(of, _)| *of == ticket)
-        });
-        match known {
-            Some((_, known)) => {
-                let old = std::mem::replace(known, waker);
+    /// Joins a lane if it is this read's turn, and otherwise has it woken when it is.
+    pub(crate) fn join(&mut self, handle: &Handle, read: &Read<'_>, cx: &Context<'_>) -> Join {
+        let mut waker = Some(cx.waker().clone());
+        loop {
+            let mut all = self.lanes.all();
+            let position = all.position(self.ticket);
+            let was_woken = self.is_registered && position.is_err();
+            let has_room = all.with_room(self.domain).is_some();
+            if has_room && (was_woken || all.waiting.is_empty()) {
                 drop(all);
-                drop(old);
+                match self.lanes.join_in_turn(handle, read) {
+                    Join::Full => continue,
+                    joined => return joined,
+                }
             }
-            None => {
-                let ticket = all.next;
-                all.next += 1;
-                all.waiting.push_back((ticket, waker));
-                self.ticket = Some(ticket);
-            }
+            self.is_registered = true;
+            let Some(waker) = waker.take() else {
+                return Join::Full;
+            };
+            let old = match position {
+                Ok(at) => Some(std::mem::replace(&mut all.waiting[at].waker, waker)),
+                // It keeps its place among those that wait.
+                Err(at) => {
+                    let (ticket, domain) = (self.ticket, self.domain);
+                    all.waiting.insert(
+                        at,
+                        Waiting {
+                            ticket,
+                            domain,
+                            waker,
+                        },
+                    );
+                    None
+                }
+            };
+            drop(all);
+            drop(old);
+            return Join::Full;
         }
-        true
     }
 }
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.lanes.queued.fetch_sub(1, Ordering::SeqCst);
-        let Some(ticket) = self.ticket else { return };
         let mut all = self.lanes.all();
-        let at = all.waiting.iter().position(|(of, _)| *of == ticket);
-        let gone = at.and_then(|at| all.waiting.remove(at));
+        self.lanes.queued.fetch_sub(1, Ordering::SeqCst);
+        if let Some(at) = all.queued.iter().position(|(of, _)| *of == self.domain) {
+            all.queued[at].1 -= 1;
+            if all.queued[at].1 == 0 {
+                all.queued.swap_remove(at);
+            }
+        }
+        let gone = all
+            .position(self.ticket)
+            .ok()
+            .and_then(|at| all.waiting.remove(at));
         drop(all);
-        // Woken, but not needed any more: the next one may be.
-        if gone.is_none() {
-            self.lanes.wake_waiting(1);
+        // It was woken, and the room may be the next one's.
+        if self.is_registered && gone.is_none() {
+            self.lanes.wake_waiting(self.domain, 1);
         }
     }
 }
@@ -479,7 +556,11 @@ impl Lane {
         if let Some(lease) = deferred.lease.take() {
             self.is_closed.store(true, Ordering::SeqCst);
             self.lanes.remove(self);
-            drop(lease);
+            match self.state.is_poisoned() {
+                false => drop(lease),
+                // The driver has panicked in the middle of a message.
+                true => Lease::discard(lease),
+            }
             if self.is_counted.swap(true, Ordering::SeqCst) {
                 self.lanes.closing.fetch_sub(1, Ordering::SeqCst);
             }
@@ -499,8 +580,10 @@ impl Lane {
         }
         deferred.drop_unread();
         deferred.wakers.drain(..).for_each(Waker::wake);
-        if self.lanes.has_queue() && !self.is_closed.load(Ordering::SeqCst) {
-            self.lanes.wake_waiting(MOST.saturating_sub(self.load()));
+        let has_queue = self.lanes.queued.load(Ordering::SeqCst) > 0;
+        if has_queue && !self.is_closed.load(Ordering::SeqCst) {
+            let room = MOST.saturating_sub(self.load());
+            self.lanes.wake_waiting(self.domain, room);
         }
     }
 }

@@ -184,3 +184,88 @@ fn lanes_span_no_runtimes() {
     });
     drop(one);
 }
+
+/// More reads than the lanes have room for: none waits for ever while newcomers join.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_read_starves_where_lanes_are_full() {
+    let (db, _) = open(2).await;
+    prove(&db, ECHO).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let db = db.clone();
+        tasks.spawn(async move {
+            for _ in 0..30 {
+                assert_eq!(soon("a read", read(&db, ECHO, n)).await.unwrap(), n);
+            }
+        });
+    }
+    for n in 0..10 {
+        let run = db.transaction(async || db.query_scalar_one::<i32>(ECHO, (n,)).await);
+        assert_eq!(soon("a transaction", run).await.unwrap(), n);
+    }
+    tasks.join_all().await;
+    assert!(db.shared_reads() > 1000, "{}", db.shared_reads());
+    quiet(&db).await;
+}
+
+/// Tasks on two threads read, give reads up, and begin transactions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_mixed_up_on_two_threads() {
+    let (db, _) = open(3).await;
+    prove(&db, ECHO).await;
+    prove(&db, super::DIVIDE).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..48 {
+        let db = db.clone();
+        tasks.spawn(async move {
+            for n in 0..60 {
+                let value = task * 1000 + n;
+                match (task + n) % 12 {
+                    0 => {
+                        let polls = usize::try_from(n % 4).unwrap();
+                        cenote_testkit::poll::drop_after(polls, read(&db, ECHO, value)).await;
+                    }
+                    1 => {
+                        let error = read(&db, super::DIVIDE, 0).await.unwrap_err();
+                        assert_eq!(error.sql_state(), Some("22012"), "{error:?}");
+                    }
+                    2 => {
+                        let run = async || db.query_scalar_one::<i32>(ECHO, (value,)).await;
+                        let read = soon("a transaction", db.transaction(run)).await;
+                        assert_eq!(read.unwrap(), value);
+                    }
+                    _ => {
+                        let read = soon("a read", read(&db, ECHO, value)).await;
+                        assert_eq!(read.unwrap(), value);
+                    }
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert!(db.shared_reads() > 500, "{}", db.shared_reads());
+    quiet(&db).await;
+}
+
+/// A read on another runtime gets a connection, however busy the lanes of the first runtime are.
+#[test]
+fn reads_of_two_runtimes_take_turns() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let (one, other) = (runtime(), runtime());
+    let db = one.block_on(async {
+        let (db, _) = open(1).await;
+        prove(&db, ECHO).await;
+        db
+    });
+    let reading = one.block_on(async { stream_of_reads(&db) });
+    other.block_on(async {
+        crate::servers::until("reads share connections", async || db.shared_reads() > 50).await;
+        for n in 0..10 {
+            assert_eq!(soon("a read", read(&db, ECHO, n)).await.unwrap(), n);
+        }
+    });
+    drop(reading);
+}
