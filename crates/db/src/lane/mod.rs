@@ -273,12 +273,7 @@ impl Lanes {
                     });
                 }
                 Push::Closed => {}
-                Push::Refused { is_text } => {
-                    if is_text {
-                        self.texts().bar(read.text, self.runtime.now());
-                    }
-                    return Join::Refused;
-                }
+                Push::Refused => return Join::Refused,
             }
         }
     }
@@ -291,14 +286,9 @@ impl Lanes {
         read: &Read<'_>,
     ) -> Result<Member, Lease> {
         let now = self.runtime.now();
-        match lease.push_shared(&read.request, read.site) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.texts().bar(read.text, now);
-                return Err(lease);
-            }
-            // The run on this connection returns the error.
-            Err(_) => return Err(lease),
+        // After an error, the run on this connection returns it.
+        if !matches!(lease.push_shared(&read.request, read.site), Ok(true)) {
+            return Err(lease);
         }
         let (timings_shard, domain) = (lease.timings_shard(), self.runtime.domain());
         let reply = Arc::<Reply>::default();

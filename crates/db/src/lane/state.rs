@@ -80,10 +80,8 @@ pub(super) enum Push {
     },
     /// The lane lets nobody in.
     Closed,
-    /// The read cannot share a connection.
-    Refused {
-        is_text: bool,
-    },
+    /// The read needs a connection for itself.
+    Refused,
 }
 
 impl Deferred {
@@ -155,13 +153,12 @@ impl State {
                 self.enter(reply, text, now);
                 Push::Done { wake: self.wake() }
             }
-            Ok(false) => Push::Refused { is_text: true },
             Err(_) if lease.is_broken() => {
                 self.close();
                 Push::Closed
             }
-            // The caller gets the error of a run elsewhere.
-            Err(_) => Push::Refused { is_text: false },
+            // After an error, the caller gets that of a run elsewhere.
+            Ok(false) | Err(_) => Push::Refused,
         }
     }
 

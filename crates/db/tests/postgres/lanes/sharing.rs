@@ -52,7 +52,7 @@ async fn error_of_one_read_is_not_another_ones() {
         match (n, result) {
             (0, Err(error)) => {
                 assert_eq!(error.sql_state(), Some("22012"), "{error:?}");
-                assert_eq!(error.sql().as_deref(), Some(DIVIDE), "{error:?}");
+                assert_eq!(error.sql(), Some(DIVIDE), "{error:?}");
                 let line = error
                     .call_site()
                     .map(|site| site.file().ends_with("lanes.rs"));
