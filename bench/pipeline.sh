@@ -12,6 +12,7 @@
 # | deadpool | deadpool-postgres |
 # | shared | tokio-postgres' clients, shared by all tasks, which pipelines |
 # | cenote | calls on a Db, one connection for each call |
+# | lanes | calls on a Db that shares connections |
 # | batch | db.batch() |
 #
 # `points`: 64 tasks, one read at a time. `twenty`: 8 tasks, twenty reads that do not depend on each
@@ -101,9 +102,13 @@ for ((round = 1; round <= rounds; round++)); do
             echo "delayed $("$program" cenote points 200 1 1)" >>"$results/runs"
         fi
         if [[ " $tasks " == *" points "* ]]; then
-            for peer in floor deadpool shared cenote; do
+            for peer in floor deadpool shared cenote lanes; do
                 measure "$way" "$peer" points 64 8
             done
+            if [[ "$way" == delayed ]]; then
+                measure "$way" cenote points 256 8
+                measure "$way" lanes points 256 8
+            fi
             measure "$way" floor points 64 4
             measure "$way" shared points 64 4
         fi
@@ -159,6 +164,18 @@ for way in $ways; do
         ratio "$way: the same, of shared clients on 4" \
             "$way cenote points 64 8" "$way shared points 64 4"
         ratio "$way: the same, of the floor" "$way cenote points 64 8" "$way floor points 64 8"
+        goal=1.6
+        [[ "$way" != delayed ]] || goal=6
+        ratio "$way: shared connections, of calls alone" \
+            "$way lanes points 64 8" "$way cenote points 64 8" "$goal"
+        ratio "$way: the same, of deadpool" "$way lanes points 64 8" "$way deadpool points 64 8" 1.8
+        ratio "$way: the same, of shared clients on 4" \
+            "$way lanes points 64 8" "$way shared points 64 4" 0.95
+        ratio "$way: the same, of the floor" "$way lanes points 64 8" "$way floor points 64 8" 0.8
+        if [[ "$way" == delayed ]]; then
+            ratio "$way: shared connections, 256 tasks, of calls alone" \
+                "$way lanes points 256 8" "$way cenote points 256 8" 10
+        fi
     fi
     if [[ " $tasks " == *" twenty "* ]]; then
         goal=1.5

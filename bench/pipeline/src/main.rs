@@ -6,7 +6,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | PEER | `floor`: sockets that pipeline, without a client library; `deadpool`: deadpool-postgres; `shared`: clients of tokio-postgres that all tasks share, which pipelines; `cenote`: calls on a `Db`; `batch`: `db.batch()` |
+//! | PEER | `floor`: sockets that pipeline, without a client library; `deadpool`: deadpool-postgres; `shared`: clients of tokio-postgres that all tasks share, which pipelines; `cenote`: calls on a `Db`; `lanes`: calls on a `Db` that shares connections; `batch`: `db.batch()` |
 //! | TASK | `points`: each unit is one read; `twenty`: each unit is twenty reads that do not depend on each other |
 //! | COUNT | units of all TASKS together |
 //!
@@ -82,8 +82,9 @@ fn main() -> Outcome<()> {
                     "deadpool" => run.spawned::<peers::deadpool::Pooled>(server).await,
                     "shared" => run.spawned::<peers::shared::Shared>(server).await,
                     "cenote" => run.spawned::<peers::cenote::Single>(server).await,
+                    "lanes" => run.spawned::<peers::cenote::Lanes>(server).await,
                     "batch" => run.spawned::<peers::cenote::Batched>(server).await,
-                    _ => Err("PEER is floor, deadpool, shared, cenote or batch".into()),
+                    _ => Err("PEER is floor, deadpool, shared, cenote, lanes or batch".into()),
                 }
             })?;
             let reads = run.count * if task == "twenty" { TWENTY } else { 1 };

@@ -6,6 +6,7 @@
 //! | [`errors`] | everybody: what each error means, what to do about it, what is safe to log |
 //! | [`bulk_loading`] | readers who write many rows: `exec_many`, `query_many`, and what happens if a set fails |
 //! | [`batches`] | readers who want fewer round trips: several statements of one task at once, each with its own result |
+//! | [`shared_connections`] | users of PostgreSQL: many tasks on few connections, what it means and when it pays |
 //! | [`sqlite`] | users of SQLite: how it differs, and how Cenote handles that |
 //! | [`copy`] | users of PostgreSQL: many rows at once, in and out |
 //! | [`listen`] | users of PostgreSQL: notifications, for caches and job queues |
@@ -38,6 +39,9 @@ pub mod bulk_loading {}
 
 #[doc = include_str!("../docs/batches.md")]
 pub mod batches {}
+
+#[doc = include_str!("../docs/shared_connections.md")]
+pub mod shared_connections {}
 
 #[doc = include_str!("../docs/sqlite.md")]
 pub mod sqlite {}

@@ -15,6 +15,7 @@ pub mod driver;
 mod error;
 pub mod guide;
 mod hosts;
+mod lane;
 pub mod listen;
 #[cfg(feature = "migrate")]
 pub mod migrate;

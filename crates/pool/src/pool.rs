@@ -174,7 +174,21 @@ impl<M: Manager> Pool<M> {
     /// continues in the background, and this returns `None`.
     #[track_caller]
     pub fn try_acquire_idle(&self) -> Option<Lease<'_, M>> {
-        let caller = Location::caller();
+        self.idle(Location::caller())
+    }
+
+    /// Acquires like [`try_acquire_idle`](Pool::try_acquire_idle), with a call site of its own. Takes no lock if no
+    /// resource is idle.
+    #[track_caller]
+    pub fn try_acquire_idle_with(&self, options: AcquireOptions) -> Option<Lease<'_, M>> {
+        let caller = options.call_site.unwrap_or(Location::caller());
+        match self.core.may_have_idle() {
+            true => self.idle(caller),
+            false => None,
+        }
+    }
+
+    fn idle(&self, caller: &'static Location<'static>) -> Option<Lease<'_, M>> {
         let core = Arc::clone(&self.core);
         // Boxed, so that a pending hook can continue elsewhere. The lease is owned, so that it releases
         // the resource there.

@@ -1,16 +1,16 @@
-//! Cenote: calls on a `Db`, one by one and in batches.
+//! Cenote: calls on a `Db`, one by one, on shared connections and in batches.
 
 use cenote::Db;
 
 use crate::{Outcome, Peer, SQL, Server, TWENTY, key};
 
-async fn open(server: &Server, connections: usize) -> Outcome<Db> {
+async fn open(server: &Server, connections: usize, share: bool) -> Outcome<Db> {
     let dsn = format!(
         "pgsql:host={};port={};dbname=cenote;sslmode=disable",
         server.host, server.port
     );
     let builder = Db::builder(&dsn).user("cenote").password("cenote-secret");
-    Ok(builder.max(connections).open().await?)
+    Ok(builder.max(connections).share_connections(share).open().await?)
 }
 
 async fn points(db: &Db, task: usize, count: u64) -> Outcome<()> {
@@ -28,8 +28,28 @@ pub struct Single {
 
 impl Peer for Single {
     async fn open(server: &Server, connections: usize) -> Outcome<Self> {
-        let db = open(server, connections).await?;
+        let db = open(server, connections, false).await?;
         Ok(Single { db })
+    }
+
+    async fn points(&self, task: usize, count: u64) -> Outcome<()> {
+        points(&self.db, task, count).await
+    }
+
+    async fn twenties(&self, task: usize, count: u64) -> Outcome<()> {
+        points(&self.db, task, count * TWENTY).await
+    }
+}
+
+/// Calls that share connections.
+pub struct Lanes {
+    db: Db,
+}
+
+impl Peer for Lanes {
+    async fn open(server: &Server, connections: usize) -> Outcome<Self> {
+        let db = open(server, connections, true).await?;
+        Ok(Lanes { db })
     }
 
     async fn points(&self, task: usize, count: u64) -> Outcome<()> {
@@ -47,7 +67,7 @@ pub struct Batched {
 
 impl Peer for Batched {
     async fn open(server: &Server, connections: usize) -> Outcome<Self> {
-        let db = open(server, connections).await?;
+        let db = open(server, connections, false).await?;
         Ok(Batched { db })
     }
 

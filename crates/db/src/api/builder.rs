@@ -17,6 +17,7 @@ use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver, Template};
 use crate::hosts::watch;
+use crate::lane::Lanes;
 use crate::listen::{Hub, Setup};
 use crate::pooled::activity::Activities;
 use crate::pooled::connection::PooledConnection;
@@ -270,6 +271,14 @@ impl Builder {
         self
     }
 
+    /// Lets short reads of several tasks share a connection of PostgreSQL when none is idle: each is sent at once, and the
+    /// server answers one after the other. See [the guide](crate::guide::shared_connections) for which reads share, and for
+    /// what that means. Other drivers, poolers and [`ResetPolicy`] other than the default never share. Default: no.
+    pub fn share_connections(mut self, share: bool) -> Self {
+        self.config.share_connections = share;
+        self
+    }
+
     /// Uses one connection instead of a pool, opened by the first call. While one coroutine
     /// pins the connection, the others wait.
     pub fn unpooled(mut self) -> Self {
@@ -511,6 +520,9 @@ impl Common {
             last_loss: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
         };
+        // Where every released session is reset, a connection has one user at a time.
+        let shares = config.share_connections && config.reset == ResetPolicy::WhenTouched;
+        let lanes = shares.then(|| Lanes::new(Arc::clone(&runtime)));
         let mut pool = pool_builder(connections, &config, runtime).call_site(self.call_site);
         if let Some(breaker) = breaker {
             pool = breaker(pool);
@@ -524,6 +536,7 @@ impl Common {
             replicas,
             driver: self.driver,
             next_check: AtomicU64::new(0),
+            lanes,
         });
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
         // Release pairs with the acquire of `connect_to_any`.

@@ -465,8 +465,22 @@ impl Db {
     pub fn holders(&self) -> Vec<ConnectionHolder> {
         let log = &self.handle.pool.manager().log;
         let now = log.runtime.coarse_now();
-        log.activities
-            .describe(self.handle.pool.holders(), log.dialect, now)
+        let holders = self.handle.pool.holders();
+        let mut holders = log.activities.describe(holders, log.dialect, now);
+        let lanes = self.handle.lanes.iter();
+        for (connection, shared_by) in lanes.flat_map(|lanes| lanes.loads()) {
+            let mut found = holders.iter_mut();
+            if let Some(holder) = found.find(|holder| holder.connection == connection) {
+                holder.shared_by = shared_by;
+            }
+        }
+        holders
+    }
+
+    /// Returns how many reads have run on [shared connections](Builder::share_connections), for tests.
+    #[doc(hidden)]
+    pub fn shared_reads(&self) -> u64 {
+        self.handle.lanes.as_ref().map_or(0, |lanes| lanes.reads())
     }
 
     /// Makes [`holders`](Db::holders) know the statements from now on, until the returned guard is dropped.

@@ -8,6 +8,7 @@ pub(crate) mod read;
 mod repeat;
 pub(crate) mod route;
 mod run;
+mod shared;
 pub(crate) mod trace;
 
 use std::panic::Location;

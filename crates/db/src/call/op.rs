@@ -487,6 +487,19 @@ impl Op for Ping {
     }
 }
 
+/// Asks whether the connection can be shared.
+pub(crate) struct CanShare;
+
+impl Op for CanShare {
+    type Out = bool;
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<bool>> {
+        on.can_share()
+    }
+}
+
 pub(crate) struct Set<'a> {
     pub(crate) name: &'a str,
     pub(crate) value: &'a Value<'a>,

@@ -38,7 +38,7 @@ impl Call<'_> {
         self.repeat_if_lost(hold, class, op, route, answer).await
     }
 
-    async fn send_once<O: Op>(
+    pub(super) async fn send_once<O: Op>(
         &self,
         hold: Hold,
         class: &Class,

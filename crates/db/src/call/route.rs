@@ -106,6 +106,9 @@ async fn acquire_any(
                     .map_err(|error| from_pool(error, Some(&handle.pool)))
             });
         }
+        if let Some(lanes) = &handle.lanes {
+            lanes.release_empty();
+        }
         let inside = inside.cloned().or_else(hidden_frame);
         let inside = inside.and_then(|inside| shared.contention.wait(&inside, site));
         let is_inside = inside.is_some();

@@ -1,5 +1,9 @@
 //! Runs a text, un-pinned or on the bound connection.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
 use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunAll};
@@ -21,6 +25,15 @@ fn is_plain(handle: &Handle, class: &Class) -> bool {
     is_free && !may_pin(class) && shared.statement_timeout.is_none()
 }
 
+/// Polls a future once, and returns its output if it is ready.
+async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 impl<'a> Call<'a> {
     /// Runs a statement.
     ///
@@ -39,11 +52,32 @@ impl<'a> Call<'a> {
             && let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
+            let lanes = self.lanes(handle, text.class());
+            if let Some(lanes) = lanes.filter(|lanes| lanes.is_busy()) {
+                let done = self.run_shared(handle, lanes, &text, rows).await;
+                return self.ended(Some(text.sql()), text.located(done));
+            }
             // The path of nearly all calls. It is inline because every nested future costs.
-            let acquired = handle
-                .pool
-                .acquire_with(AcquireOptions::new().call_site(self.site))
-                .await;
+            let acquired = {
+                let options = AcquireOptions::new().call_site(self.site);
+                let mut acquiring = pin!(handle.pool.acquire_with(options));
+                match &handle.lanes {
+                    None => Some(acquiring.await),
+                    Some(all) => match at_once(acquiring.as_mut()).await {
+                        // A read that would have to wait may find a lane.
+                        None if lanes.is_some() => None,
+                        None => {
+                            all.release_empty();
+                            Some(acquiring.await)
+                        }
+                        acquired => acquired,
+                    },
+                }
+            };
+            let Some(acquired) = acquired else {
+                let done = self.run_anywhere(&text, rows).await;
+                return self.ended(Some(text.sql()), text.located(done));
+            };
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => {
@@ -58,8 +92,12 @@ impl<'a> Call<'a> {
             }
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             op.set_unpinned(true);
+            let began = lanes.map(|lanes| lanes.now());
             // A cancel from here on gives the connection back; the pool settles its unanswered call.
             let answer = lease.send(&op, self.site).await;
+            if let (Some(lanes), Some(began)) = (lanes, began) {
+                lanes.note_alone(text.scan.sql(), began);
+            }
             if answer.is_ok() && lease.is_clean() {
                 self.note(None);
                 return answer;
@@ -68,8 +106,22 @@ impl<'a> Call<'a> {
             let done = self.end_unclean(route, text.class(), op, answer).await;
             return self.ended(Some(text.sql()), text.located(done));
         }
-        let done = self.run_bound(&text, rows).await;
+        let done = self.run_anywhere(&text, rows).await;
         self.ended(Some(text.sql()), text.located(done))
+    }
+
+    /// Runs a statement in a lane, or on the connection that it has to run on.
+    fn run_anywhere<'f>(
+        &'f self,
+        text: &'f Text<'_>,
+        rows: bool,
+    ) -> BoxFuture<'f, Result<Outcome>> {
+        if let Some(handle) = self.unbound()
+            && let Some(lanes) = self.lanes(handle, text.class())
+        {
+            return self.run_shared(handle, lanes, text, rows);
+        }
+        self.run_bound(text, rows)
     }
 
     /// Runs a statement in a span.
@@ -84,7 +136,7 @@ impl<'a> Call<'a> {
         let run = async move {
             let done = match self.text(sql, params) {
                 Ok(text) => {
-                    let done = self.run_bound(&text, rows).await;
+                    let done = self.run_anywhere(&text, rows).await;
                     text.located(done)
                 }
                 Err(wrong) => Err(wrong),

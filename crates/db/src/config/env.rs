@@ -37,6 +37,7 @@ impl DbConfig {
     /// | `CENOTE_SLOW_ACQUIRE_WARNING` | `slow_acquire_warning` | `1s`, `off` |
     /// | `CENOTE_LEAK_WARNING` | `leak_warning` | `1min`, `off` |
     /// | `CENOTE_SLOW_STATEMENTS` | `slow_statements` | `500ms`, `off` |
+    /// | `CENOTE_SHARE_CONNECTIONS` | `share_connections` | `true`, `1`, `no` |
     /// | `CENOTE_UNPOOLED` | `unpooled` | `true`, `1`, `no` |
     /// | `CENOTE_PERSISTENT` | `persistent` | `true`, `1`, `no` |
     /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
@@ -97,6 +98,11 @@ impl DbConfig {
         )?;
         variables.optional("CENOTE_LEAK_WARNING", &mut config.leak_warning)?;
         variables.optional("CENOTE_SLOW_STATEMENTS", &mut config.slow_statements)?;
+        variables.read(
+            "CENOTE_SHARE_CONNECTIONS",
+            &mut config.share_connections,
+            parse_bool,
+        )?;
         variables.read("CENOTE_UNPOOLED", &mut config.unpooled, parse_bool)?;
         variables.read("CENOTE_PERSISTENT", &mut config.persistent, parse_bool)?;
         variables.read("CENOTE_RESET", &mut config.reset, parse_reset)?;

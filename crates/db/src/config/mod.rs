@@ -94,6 +94,10 @@ pub struct DbConfig {
     /// A statement that takes this long is reported. Default: `None`, never.
     #[serde(deserialize_with = "durations::optional")]
     pub slow_statements: Option<Duration>,
+    /// Short reads of several tasks share a connection when none is idle: see [`Builder::share_connections`]. Default: `false`.
+    ///
+    /// [`Builder::share_connections`]: crate::Builder::share_connections
+    pub share_connections: bool,
     /// One connection, opened on first use, instead of a pool. Default: `false`.
     pub unpooled: bool,
     /// The connection stays open as long as the handle lives. Requires `unpooled`, because a pool opens and closes
@@ -157,6 +161,7 @@ impl Default for DbConfig {
             slow_acquire_warning: Some(Duration::from_secs(1)),
             leak_warning: None,
             slow_statements: None,
+            share_connections: false,
             unpooled: false,
             persistent: false,
             reset: ResetPolicy::WhenTouched,

@@ -157,6 +157,7 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("slow_acquire_warning", Nothing),
         ("leak_warning", Text("10s")),
         ("slow_statements", Text("11s")),
+        ("share_connections", Bool(true)),
         ("unpooled", Bool(true)),
         ("persistent", Bool(true)),
         ("reset", Text("always")),
@@ -194,6 +195,7 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("CENOTE_SLOW_ACQUIRE_WARNING", "none"),
         ("CENOTE_LEAK_WARNING", "10s"),
         ("CENOTE_SLOW_STATEMENTS", "11s"),
+        ("CENOTE_SHARE_CONNECTIONS", "true"),
         ("CENOTE_UNPOOLED", "yes"),
         ("CENOTE_PERSISTENT", "1"),
         ("CENOTE_RESET", "always"),
@@ -228,6 +230,7 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         slow_acquire_warning,
         leak_warning,
         slow_statements,
+        share_connections,
         unpooled,
         persistent,
         reset,
@@ -255,7 +258,7 @@ fn file_and_environment_set_every_field_to_the_same_values() {
     assert_eq!(slow_acquire_warning, None);
     assert_eq!(leak_warning, Some(10 * SECOND));
     assert_eq!(slow_statements, Some(11 * SECOND));
-    assert!(unpooled && persistent);
+    assert!(share_connections && unpooled && persistent);
     assert_eq!(reset, ResetPolicy::Always);
     let replicas: Vec<_> = replicas.iter().map(Secret::expose).collect();
     assert_eq!(replicas, ["pgsql:host=a", "pgsql:host=b"]);

@@ -308,6 +308,33 @@ pub trait Connection: fmt::Debug + Send + 'static {
         })
     }
 
+    /// Returns whether [`push_shared`](Connection::push_shared) works here: the driver has it, and nothing between program
+    /// and server may give the parts of a pipeline to different sessions. Takes one round trip to a server that answers at
+    /// once. Default: no.
+    fn can_share(&mut self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Appends a read to those of other callers that are in flight. The server answers each for itself, in order, so that
+    /// an error of one is not another's. Returns `false` if the read needs the connection for itself. Sends nothing:
+    /// [`poll_shared`](Connection::poll_shared) does. Until all are answered, the layer makes no other call but
+    /// [`settle`](Connection::settle).
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost, or a parameter cannot be sent. The read was not appended.
+    fn push_shared(&mut self, request: &Request<'_>) -> Result<bool> {
+        let _ = request;
+        Ok(false)
+    }
+
+    /// Sends, and returns the answer of the oldest read that was pushed. If it is the loss of the connection,
+    /// [`is_broken`](Connection::is_broken) returns `true`, and all others are lost as well.
+    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<SharedAnswer> {
+        let _ = cx;
+        Poll::Ready(SharedAnswer::Again)
+    }
+
     /// Prepares a statement, and keeps it if the connection has a cache.
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>>;
 
@@ -606,6 +633,15 @@ impl Outcome {
         self.rows
             .map_or_else(Vec::new, |rows| rows.into_rows().collect())
     }
+}
+
+/// The answer of a read that was [pushed](Connection::push_shared).
+#[derive(Debug)]
+pub enum SharedAnswer {
+    /// The result, which is final.
+    Answered(Result<Outcome>),
+    /// The read has no result: it has to run again, with the connection for itself.
+    Again,
 }
 
 /// A prepared statement.

@@ -36,6 +36,8 @@ pub struct ConnectionHolder {
     pub pin: Option<PinReason>,
     /// The statement that it runs, or ran last in this use. Known while a [`StatementWatch`] lives.
     pub statement: Option<HolderStatement>,
+    /// How many reads are in flight on it, if several tasks [share](crate::Builder::share_connections) it; otherwise 0.
+    pub shared_by: usize,
 }
 
 /// What pins a connection. If several things do, the first of this list.
@@ -152,6 +154,7 @@ impl Activities {
                 held_for: holder.held_for,
                 pin: bound.and_then(|bound| bound.pin_reason()),
                 statement: activity.and_then(|it| self.statement(it, dialect, now)),
+                shared_by: 0,
             }
         });
         described.collect()

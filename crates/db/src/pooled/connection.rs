@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime, Verdict, within};
@@ -12,7 +13,7 @@ use crate::Result;
 use crate::binding::writers::Writer;
 use crate::call::listens;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
-use crate::driver::{Connection, Dialect, History, Request, Reset, Status};
+use crate::driver::{Connection, Dialect, History, Request, Reset, SharedAnswer, Status};
 use crate::pooled::activity::Activity;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
@@ -219,6 +220,58 @@ impl PooledConnection {
             self.note_error();
         }
         answer
+    }
+
+    /// Appends a read to those that are in flight: see [`Connection::push_shared`].
+    pub(crate) fn push_shared(
+        &mut self,
+        request: &Request<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<bool> {
+        let is_pushed = self.connection.push_shared(request)?;
+        if is_pushed {
+            self.in_flight = Some(site);
+            self.harmless = true;
+            if self.log.activities.are_watched() {
+                let now = self.runtime.coarse_now();
+                self.activity.begin(request.sql, site, now);
+            }
+        }
+        Ok(is_pushed)
+    }
+
+    /// Returns the answer of the oldest read that was pushed.
+    pub(crate) fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<SharedAnswer> {
+        let polled = self.connection.poll_shared(cx);
+        if matches!(polled, Poll::Ready(SharedAnswer::Answered(Err(_)))) {
+            self.note_error();
+        }
+        polled
+    }
+
+    /// Notes that a pushed read was answered. Returns whether the session may have changed.
+    pub(crate) fn note_shared(&mut self) -> bool {
+        self.answered = self.runtime.coarse_now();
+        self.answers = self.answers.wrapping_add(1);
+        let has_changed = self.connection.session_changed();
+        if has_changed {
+            self.touch();
+        }
+        has_changed
+    }
+
+    /// Notes that all pushed reads are answered.
+    pub(crate) fn end_shared(&mut self) {
+        self.in_flight = None;
+        self.harmless = false;
+        if self.log.activities.are_watched() {
+            self.activity.end();
+        }
+    }
+
+    /// Returns the shard in which the durations of its statements are recorded.
+    pub(crate) fn timings_shard(&self) -> usize {
+        self.timings_shard
     }
 
     /// Notes that the caller of a call or a stream gets this error.

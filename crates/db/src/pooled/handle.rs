@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cenote_pool::{Pool, Runtime};
 
 use crate::config::DbConfig;
+use crate::lane::Lanes;
 use crate::listen::Hub;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::manager::ConnectionManager;
@@ -25,6 +26,8 @@ pub(crate) struct Handle {
     pub(crate) driver: &'static str,
     /// When idle connections may be checked early again, by the coarse clock.
     pub(crate) next_check: AtomicU64,
+    /// The connections that short reads share, if the program has asked for that.
+    pub(crate) lanes: Option<Arc<Lanes>>,
 }
 
 /// The time between two early checks, in nanoseconds of the coarse clock.
@@ -41,6 +44,11 @@ impl Handle {
         if let Some(hosts) = self.pool.manager().template.hosts() {
             hosts.close();
         }
+    }
+
+    /// Returns whether another read may join those that are in flight on the connection.
+    pub(crate) fn may_share(&self, connection: &PooledConnection) -> bool {
+        !self.pool.is_closed() && self.pool.manager().may_share(connection)
     }
 
     /// Has the idle connections checked if the acquired connection has answered often enough. Every acquire ends with it.

@@ -301,6 +301,12 @@ impl ConnectionManager {
         connection.answered() < self.last_loss.load(Ordering::Acquire)
     }
 
+    /// Returns whether another read may join those that are in flight on the connection.
+    pub(crate) fn may_share(&self, connection: &PooledConnection) -> bool {
+        let is_fit = !connection.is_broken() && !connection.is_outdated();
+        is_fit && !self.is_suspect(connection) && connection.defaults() == self.defaults.version()
+    }
+
     /// Returns whether every session is reset or replaced, also an unchanged one.
     pub(crate) fn resets_always(&self) -> bool {
         self.reset != ResetPolicy::WhenTouched

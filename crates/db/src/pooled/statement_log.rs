@@ -55,8 +55,20 @@ impl StatementLog {
         site: &'static Location<'static>,
         on: &'c mut dyn Connection,
     ) -> BoxFuture<'c, Result<O::Out>> {
-        let sql = op.sql();
-        let answer = op.start(on);
+        self.watch_answer::<O>(op.sql(), site, op.start(on))
+    }
+
+    /// Logs a request when it is answered or dropped.
+    #[cold]
+    pub(crate) fn watch_answer<'c, O: Op>(
+        &'c self,
+        sql: &'c str,
+        site: &'static Location<'static>,
+        answer: BoxFuture<'c, Result<O::Out>>,
+    ) -> BoxFuture<'c, Result<O::Out>>
+    where
+        O::Out: 'c,
+    {
         let logs_all = tracing::enabled!(target: target!(), Level::DEBUG);
         if sql.is_empty() || (self.slow.is_none() && !logs_all) {
             return answer;

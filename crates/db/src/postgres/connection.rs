@@ -1,6 +1,7 @@
 //! A connection: implements the driver contract, and has what all calls share.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ use super::protocol::frontend;
 use super::protocol::inbox::Frame;
 use super::protocol::message::{self, Reader, Report, Tag};
 use super::session::{Misread, Session, Told};
+use super::shared::SharedRead;
 use super::startup::Started;
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, LogPosition,
-    Outcome, Param, Prepared, ReplicaAnswer, Request, Reset, Savepoint, Status, Tls, Value,
-    boxed_in_place,
+    Outcome, Param, Prepared, ReplicaAnswer, Request, Reset, Savepoint, SharedAnswer, Status, Tls,
+    Value, boxed_in_place,
 };
 use crate::hosts::Place;
 use crate::{Error, Kind, Result};
@@ -52,6 +54,8 @@ pub struct PostgresConnection {
     pub(super) in_flight: InFlight,
     pub(super) stream: Option<Stream>,
     pub(super) copy: Option<OpenCopy>,
+    /// The reads of several callers in flight, in order.
+    pub(super) shared: VecDeque<SharedRead>,
     /// The last INSERT whose sets have to run one by one.
     pub(super) singly: Option<Box<str>>,
     warnings: u64,
@@ -107,6 +111,7 @@ impl PostgresConnection {
             in_flight: InFlight::Nothing,
             stream: None,
             copy: None,
+            shared: VecDeque::new(),
             singly: None,
             warnings: 0,
             engine,
@@ -447,6 +452,18 @@ impl Connection for PostgresConnection {
         requests: &'c [Request<'c>],
     ) -> BoxFuture<'c, Result<Vec<Result<Outcome>>>> {
         Box::pin(self.begin_transaction_with_pipeline(begin, requests))
+    }
+
+    fn can_share(&mut self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(self.has_own_backend())
+    }
+
+    fn push_shared(&mut self, request: &Request<'_>) -> Result<bool> {
+        self.push_read(request)
+    }
+
+    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<SharedAnswer> {
+        self.poll_read(cx)
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {

@@ -34,6 +34,7 @@ impl PostgresConnection {
         self.fail_open_copy()?;
         self.drain(may_cancel).await?;
         self.copy = None;
+        self.shared.clear();
         self.close_portal().await?;
         self.cache.give_up_preparing();
         self.position = EndPosition::NotWanted;

@@ -102,6 +102,13 @@ impl Kept {
         self.preparing.clear();
     }
 
+    /// Notes that the server has answered the message that prepared or closed this statement.
+    pub(super) fn end_preparing_one(&mut self, name: &str) {
+        if let Some(at) = self.preparing.iter().position(|it| it == name) {
+            self.preparing.swap_remove(at);
+        }
+    }
+
     /// Notes that the preparing call was dropped: the server may or may not have the statement.
     pub(super) fn give_up_preparing(&mut self) {
         self.unwanted.append(&mut self.preparing);

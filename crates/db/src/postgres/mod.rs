@@ -63,6 +63,7 @@ mod rows;
 mod script;
 mod service;
 mod session;
+mod shared;
 mod stale;
 mod startup;
 mod statement;

@@ -13,7 +13,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use super::connect::DIALECT;
 use super::connection::{InFlight, PostgresConnection};
@@ -28,17 +28,17 @@ use crate::sql::{self, Resolved};
 use crate::{Error, Result};
 
 /// A statement on its way.
-struct Sent {
-    by: StatementRef,
-    answer: Answer,
+pub(super) struct Sent {
+    pub(super) by: StatementRef,
+    pub(super) answer: Answer,
     /// Where it begins in the outbox.
-    position: usize,
+    pub(super) position: u64,
     /// The evicted statements that are closed before it.
-    closes: Vec<String>,
+    pub(super) closes: Vec<String>,
     /// The number of warnings before its answer and after it.
-    warnings: (u64, u64),
+    pub(super) warnings: (u64, u64),
     /// The server read its text differently than this client.
-    misread: Option<Misread>,
+    pub(super) misread: Option<Misread>,
 }
 
 /// What has come of the statements of one round trip.
@@ -136,7 +136,7 @@ impl PostgresConnection {
         is_alone || !is_planned(class.verb) || resolved != Resolved::NOTHING
     }
 
-    fn cached(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
+    pub(super) fn cached(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
         let keeps = request.cache && self.cache.is_on();
         keeps.then(|| self.cache.get(request.sql)).flatten()
     }
@@ -247,42 +247,19 @@ impl PostgresConnection {
                 Some(by) => Ok(by),
                 None => self.statement_ref(request.sql, request.cache),
             };
-            let mark = self.wire.mark();
-            let position = self.wire.position();
-            let by = by.map(|by| self.unless_preparing(by));
             let begin_here = if sent.is_empty() { *begin } else { None };
-            let queued = by.and_then(|by| {
-                self.queue(begin_here, request, &by, 0)?;
-                Ok(by)
-            });
-            let by = match queued {
-                Ok(by) => by,
+            let appended = by.and_then(|by| self.append(begin_here, request, by));
+            let appended = match appended {
+                Ok(appended) => appended,
                 Err(error) => {
-                    self.wire.undo(mark);
                     wrong = Some(error);
                     break;
                 }
             };
-            let closes = std::mem::take(&mut self.cache.unwanted);
-            closes
-                .iter()
-                .for_each(|name| self.cache.begin_preparing(name));
-            if let StatementRef::New(name) = &by
-                && !name.is_empty()
-            {
-                self.cache.begin_preparing(name);
-            }
             if !stops_at_error {
                 self.wire.sync();
             }
-            sent.push(Sent {
-                answer: by.answer(begin_here, request),
-                by,
-                position,
-                closes,
-                warnings: (0, 0),
-                misread: None,
-            });
+            sent.push(appended);
             if is_last {
                 break;
             }
@@ -296,6 +273,38 @@ impl PostgresConnection {
         Ok((sent, wrong))
     }
 
+    /// Appends a statement, up to its Execute, to the outbox; nothing if it cannot be sent.
+    pub(super) fn append(
+        &mut self,
+        begin: Option<&str>,
+        request: &Request<'_>,
+        by: StatementRef,
+    ) -> Result<Sent> {
+        let (mark, position) = (self.wire.mark(), self.wire.position());
+        let by = self.unless_preparing(by);
+        if let Err(error) = self.queue(begin, request, &by, 0) {
+            self.wire.undo(mark);
+            return Err(error);
+        }
+        let closes = std::mem::take(&mut self.cache.unwanted);
+        closes
+            .iter()
+            .for_each(|name| self.cache.begin_preparing(name));
+        if let StatementRef::New(name) = &by
+            && !name.is_empty()
+        {
+            self.cache.begin_preparing(name);
+        }
+        Ok(Sent {
+            answer: by.answer(begin, request),
+            by,
+            position,
+            closes,
+            warnings: (0, 0),
+            misread: None,
+        })
+    }
+
     /// Returns the way of a statement that has no name yet: without one if the same text is being prepared already.
     fn unless_preparing(&self, by: StatementRef) -> StatementRef {
         match by {
@@ -307,34 +316,47 @@ impl PostgresConnection {
     /// Receives the answer of one statement: up to its ReadyForQuery, or up to its result if the statements share one.
     async fn receive_one(&mut self, sent: &mut Sent, shares_sync: bool) -> Result<()> {
         let batches = self.wire.unanswered_batches();
-        sent.warnings.0 = self.warnings_so_far();
-        sent.misread = self.session.misread();
-        let answer = &mut sent.answer;
-        poll_fn(|cx| {
-            loop {
-                let is_over = |connection: &Self, answer: &Answer| {
-                    let has_result = answer.complete || answer.report.is_some();
-                    connection.wire.unanswered_batches() < batches || shares_sync && has_result
-                };
-                while !is_over(self, answer) {
-                    let Some(frame) = self.wire.frame()? else {
-                        break;
-                    };
-                    self.take(frame, answer)?;
-                }
-                if is_over(self, answer) {
-                    return Poll::Ready(Ok(()));
-                }
-                match self.wire.poll_fill(cx) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(lost)) => return Poll::Ready(Err(self.why_lost(lost, answer))),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        })
-        .await?;
+        self.begin_answer(sent);
+        poll_fn(|cx| self.poll_one(cx, &mut sent.answer, batches, shares_sync)).await?;
         sent.warnings.1 = self.warnings_so_far();
         Ok(())
+    }
+
+    /// Notes what the answers so far have told, before the first message of this one is read.
+    pub(super) fn begin_answer(&self, sent: &mut Sent) {
+        sent.warnings.0 = self.warnings_so_far();
+        sent.misread = self.session.misread();
+    }
+
+    /// Sends, and reads until the answer of one statement is complete: fewer than `batches` are unanswered, or it has its
+    /// result if the statements share a Sync.
+    pub(super) fn poll_one(
+        &mut self,
+        cx: &mut Context<'_>,
+        answer: &mut Answer,
+        batches: usize,
+        shares_sync: bool,
+    ) -> Poll<Result<()>> {
+        let is_over = |connection: &Self, answer: &Answer| {
+            let has_result = answer.complete || answer.report.is_some();
+            connection.wire.unanswered_batches() < batches || shares_sync && has_result
+        };
+        loop {
+            while !is_over(self, answer) {
+                let Some(frame) = self.wire.frame()? else {
+                    break;
+                };
+                self.take(frame, answer)?;
+            }
+            if is_over(self, answer) {
+                return Poll::Ready(Ok(()));
+            }
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(lost)) => return Poll::Ready(Err(self.why_lost(lost, answer))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
     }
 
     /// Receives the ReadyForQuery that statements share. An error that comes with it is that of the last one.

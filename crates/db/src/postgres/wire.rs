@@ -34,6 +34,8 @@ pub(super) struct Wire {
     outbox: Vec<u8>,
     /// How many bytes of the outbox have been sent.
     sent_of_outbox: usize,
+    /// How many bytes have left the outbox so far.
+    left: u64,
     /// The outbox contains a password, or has since it was last wiped.
     is_secret: bool,
     /// The answers that the oldest unanswered batch still needs.
@@ -71,6 +73,7 @@ impl Wire {
             inbox: Inbox::new(),
             outbox: Vec::new(),
             sent_of_outbox: 0,
+            left: 0,
             is_secret: false,
             unanswered: Unanswered::default(),
             behind: VecDeque::new(),
@@ -156,14 +159,22 @@ impl Wire {
         usize::from(self.unanswered.is_pending()) + self.behind.len()
     }
 
-    /// Returns the end of the outbox, while nothing of it was sent.
-    pub(super) fn position(&self) -> usize {
-        self.outbox.len()
+    /// Returns the end of the outbox, counted from the first byte of the connection.
+    pub(super) fn position(&self) -> u64 {
+        self.left + self.outbox.len() as u64
     }
 
     /// Whether the socket has taken nothing that was appended at or after this position.
-    pub(super) fn is_unsent_from(&self, position: usize) -> bool {
-        !self.outbox.is_empty() && self.sent_of_outbox <= position
+    pub(super) fn is_unsent_from(&self, position: u64) -> bool {
+        !self.outbox.is_empty() && self.left + self.sent_of_outbox as u64 <= position
+    }
+
+    /// Removes what was sent from an outbox that never empties, because callers append to it all the time.
+    pub(super) fn compact(&mut self) {
+        if self.sent_of_outbox > MAX_IDLE_CAPACITY {
+            self.outbox.drain(..self.sent_of_outbox);
+            self.left += std::mem::take(&mut self.sent_of_outbox) as u64;
+        }
     }
 
     /// Returns the number of bytes that wait to be sent.
@@ -394,6 +405,7 @@ impl Wire {
             self.sent_of_outbox += sent;
         }
         self.sent_of_outbox = 0;
+        self.left += self.outbox.len() as u64;
         self.wipe();
         match self.outbox.capacity() > MAX_IDLE_CAPACITY {
             true => self.outbox = Vec::new(),

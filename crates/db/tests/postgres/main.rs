@@ -21,6 +21,7 @@ mod faults;
 mod hostile;
 mod in_step;
 mod kept;
+mod lanes;
 mod listen;
 #[path = "../log_support/mod.rs"]
 mod log;

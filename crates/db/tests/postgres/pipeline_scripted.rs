@@ -10,7 +10,7 @@ use crate::servers::soon;
 use cenote::{Db, Kind};
 
 /// A generator that needs no crate: splitmix64.
-struct Rng(u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
     fn next(&mut self) -> u64 {
@@ -21,7 +21,7 @@ impl Rng {
     }
 
     /// A number below `limit`.
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap();
         usize::try_from(self.next() % limit).unwrap()
     }
@@ -30,7 +30,7 @@ impl Rng {
         self.below(2) == 0
     }
 
-    fn fork(&mut self) -> Self {
+    pub(crate) fn fork(&mut self) -> Self {
         Rng(self.next())
     }
 }
@@ -53,7 +53,7 @@ struct Conduct {
 }
 
 /// Returns the only parameter of a Bind, a text.
-fn parameter(bind: &[u8]) -> String {
+pub(crate) fn parameter(bind: &[u8]) -> String {
     let mut at = 0;
     for _ in 0..2 {
         at += bind[at..].iter().position(|byte| *byte == 0).unwrap() + 1;
@@ -67,7 +67,7 @@ fn parameter(bind: &[u8]) -> String {
 }
 
 /// One column `n`, or one row, of the type `text`.
-fn description() -> Vec<u8> {
+pub(crate) fn description() -> Vec<u8> {
     let mut body = vec![0, 1];
     body.extend(b"n\0");
     body.extend([0; 6]);
@@ -76,12 +76,12 @@ fn description() -> Vec<u8> {
     message(b'T', &body)
 }
 
-fn row(value: &str) -> Vec<u8> {
+pub(crate) fn row(value: &str) -> Vec<u8> {
     let length = u32::try_from(value.len()).unwrap().to_be_bytes();
     message(b'D', &[&[0, 1], &length[..], value.as_bytes()].concat())
 }
 
-fn error(value: &str) -> Vec<u8> {
+pub(crate) fn error(value: &str) -> Vec<u8> {
     let body = format!("SERROR\0VERROR\0C22012\0Mno {value}\0\0");
     message(b'E', body.as_bytes())
 }

@@ -21,6 +21,12 @@ impl<M: Manager> Core<M> {
         }
     }
 
+    /// Returns whether a resource seems to be idle, without the lock.
+    pub(crate) fn may_have_idle(&self) -> bool {
+        let is_idle = |slot: &Slot<Filled<M>>| slot.word().state() == SlotState::Idle;
+        self.signals() & signal::QUEUED == 0 && self.slots.iter().any(|(_, slot)| is_idle(slot))
+    }
+
     #[cold]
     fn take_oldest(&self) -> Option<&Slot<Filled<M>>> {
         // Nothing is idle then, and reading the words would slow their owners.

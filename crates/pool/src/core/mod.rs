@@ -192,6 +192,12 @@ impl<M: Manager> Core<M> {
         result
     }
 
+    /// Returns whether a leased resource should come back: see [`State::wants`].
+    pub(crate) fn wants(&self, index: usize, expected: usize) -> bool {
+        let clock = Clock::new(&**self.runtime);
+        self.state().wants(index, expected, &self.slots, &clock)
+    }
+
     /// Shows the current status in tokio-console, if the pool is shown there.
     #[inline]
     pub(crate) fn update_console(&self) {

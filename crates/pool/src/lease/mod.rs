@@ -229,6 +229,12 @@ impl<M: Manager> OwnedLease<M> {
         )
     }
 
+    /// Returns whether the holder should release the resource soon: more than `expected` acquires wait, or the pool
+    /// would destroy or replace the resource if it were released now. Costs one load while neither can be.
+    pub fn is_wanted(this: &Self, expected: usize) -> bool {
+        this.slot().word().must_lock() && this.core.wants(this.slot().index(), expected)
+    }
+
     /// Returns the number of the resource.
     pub fn id(this: &Self) -> ResourceId {
         // SAFETY: the lease owns the slot and is borrowed.

@@ -1,6 +1,6 @@
 //! What can be done with a lease, and with handles.
 
-use cenote_pool::{DestroyReason, Lease, OwnedLease, with};
+use cenote_pool::{AcquireOptions, DestroyReason, Lease, OwnedLease, with};
 
 use crate::tools::*;
 
@@ -158,6 +158,75 @@ fn try_acquire_idle_takes_what_is_there_and_makes_nothing() {
     assert_eq!(log.made(), 1);
     drop(lease);
     assert_eq!(counts(&pool), (1, 1, 0));
+}
+
+#[test]
+fn try_acquire_idle_with_shows_the_line_of_its_caller() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 2);
+    let site = std::panic::Location::caller();
+    let options = AcquireOptions::new().call_site(site);
+    assert!(pool.try_acquire_idle_with(options).is_none());
+    drop(now(pool.acquire()).unwrap());
+    let lease = pool.try_acquire_idle_with(options).unwrap();
+    assert_eq!(pool.holders()[0].caller, site);
+    assert!(pool.try_acquire_idle_with(options).is_none());
+    drop(lease);
+    now(pool.close()).unwrap();
+    assert!(pool.try_acquire_idle_with(options).is_none());
+}
+
+#[test]
+fn lease_is_wanted_when_more_wait_than_expected() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    let lease = now(pool.acquire_owned()).unwrap();
+    assert!(!OwnedLease::is_wanted(&lease, 0));
+    let (mut first, mut second) = (hand(pool.acquire()), hand(pool.acquire()));
+    first.waits();
+    assert!(OwnedLease::is_wanted(&lease, 0) && !OwnedLease::is_wanted(&lease, 1));
+    second.waits();
+    assert!(OwnedLease::is_wanted(&lease, 1) && !OwnedLease::is_wanted(&lease, 2));
+    drop((first, second));
+    assert!(!OwnedLease::is_wanted(&lease, 0));
+}
+
+#[test]
+fn lease_is_wanted_when_it_would_not_be_kept() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 2);
+    let leases = [
+        now(pool.acquire_owned()).unwrap(),
+        now(pool.acquire_owned()).unwrap(),
+    ];
+    let wanted = || {
+        leases
+            .iter()
+            .filter(|lease| OwnedLease::is_wanted(lease, 9))
+            .count()
+    };
+    assert_eq!(wanted(), 0);
+    pool.resize(1).unwrap();
+    assert_eq!(wanted(), 2, "either of them");
+    pool.resize(2).unwrap();
+    assert_eq!(wanted(), 0);
+    pool.open_breaker();
+    assert_eq!(wanted(), 2);
+    pool.close_breaker();
+    assert_eq!(wanted(), 0);
+    let mut closing = hand(pool.close());
+    let _ = closing.poll();
+    assert_eq!(wanted(), 2);
+}
+
+#[test]
+fn lease_is_wanted_when_its_replacement_is_there() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    let lease = now(pool.acquire_owned()).unwrap();
+    pool.replace_all();
+    manual.run();
+    assert!(OwnedLease::is_wanted(&lease, 9));
 }
 
 #[test]

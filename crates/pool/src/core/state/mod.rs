@@ -276,6 +276,22 @@ impl<F> State<F> {
         None
     }
 
+    /// Returns whether a leased resource should come back: more than `expected` acquires wait, or nobody may have it after
+    /// its holder.
+    pub(crate) fn wants<T>(
+        &self,
+        index: usize,
+        expected: usize,
+        slots: &Slots<T>,
+        clock: &Clock<'_>,
+    ) -> bool {
+        let replaces = self.replacing == Replacing::Ready && self.is_outdated(index, slots);
+        self.waiters.waiting() > expected
+            || replaces
+            || self.breaker.state() != BreakerState::Closed
+            || self.unfit(index, clock).is_some()
+    }
+
     /// Returns whether a slot has a resource that is to be replaced.
     pub(crate) fn is_outdated<T>(&self, index: usize, slots: &Slots<T>) -> bool {
         let state = slots.at(index).word().state();

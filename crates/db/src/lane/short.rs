@@ -1,0 +1,258 @@
+//! Which texts are proven to be short. A pure state machine: the caller passes the time.
+//!
+//! ```text
+//! unknown ──16 short runs in a row──> short ──too many long runs──> barred ──10 min, 20 min …──> unknown
+//! ```
+//!
+//! One long run proves nothing: where the processors are busy, a few of 10,000 runs of a point read take longer than 5 ms,
+//! because the server's process waits for a processor. So a text is barred if one in 200 of its runs is long, and at least
+//! four were long one after the other: those at the same time may have one cause.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// A run this short counts as proof.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// A longer run is a reason to bar its text.
+const LONG: Duration = Duration::from_millis(5);
+
+/// How many short runs admit a text.
+const PROOF: u8 = 16;
+
+/// A text is barred if one in this many runs is long.
+const RARE: u32 = 200;
+
+/// How many moments with long runs bar a text.
+const MOMENTS: u32 = 4;
+
+/// After this many runs, earlier ones count half.
+const WINDOW: u32 = 1024;
+
+/// How long a text is barred for the first time. The time doubles with each bar.
+const FIRST_BAR: Duration = Duration::from_secs(10 * 60);
+const LONGEST_BAR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many texts are remembered.
+const MOST: usize = 1024;
+
+/// A hash of a text.
+pub(super) type TextId = u64;
+
+/// What is known about the texts of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    all: HashMap<TextId, Record>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    short_runs: u8,
+    runs: u32,
+    long_runs: u32,
+    /// Long runs that did not overlap.
+    moments: u32,
+    /// The end of the last long run.
+    last_long: Option<Instant>,
+    barred: Option<Bar>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bar {
+    until: Instant,
+    length: Duration,
+}
+
+impl Record {
+    /// Counts a run. Returns whether too many were long.
+    fn count(&mut self, service: Duration, now: Instant) -> bool {
+        self.runs += 1;
+        if service > LONG {
+            self.long_runs += 1;
+            let is_apart = |last: Instant| now.saturating_duration_since(last) >= service;
+            self.moments += u32::from(self.last_long.is_none_or(is_apart));
+            self.last_long = Some(now);
+        }
+        let is_slow = self.moments >= MOMENTS && self.long_runs * RARE >= self.runs;
+        if self.runs >= WINDOW {
+            self.runs /= 2;
+            self.long_runs /= 2;
+            self.moments /= 2;
+        }
+        is_slow && service > LONG
+    }
+}
+
+impl Texts {
+    /// Returns whether the text is proven to be short, and not barred.
+    pub(super) fn is_short(&self, text: TextId, now: impl FnOnce() -> Instant) -> bool {
+        let Some(record) = self.all.get(&text) else {
+            return false;
+        };
+        record.short_runs == PROOF && record.barred.is_none_or(|bar| bar.until <= now())
+    }
+
+    /// Notes the service time of a run: without the round trip and without what waited before it.
+    pub(super) fn note(&mut self, text: TextId, service: Duration, now: Instant) {
+        let Some(record) = self.record(text, now) else {
+            return;
+        };
+        if record.barred.is_some_and(|bar| bar.until > now) {
+            return;
+        }
+        if record.count(service, now) {
+            self.bar(text, now);
+        } else if service <= SHORT {
+            record.short_runs = (record.short_runs + 1).min(PROOF);
+        } else if record.short_runs < PROOF {
+            record.short_runs = 0;
+        }
+    }
+
+    /// Bars a text: for twice as long as the last time.
+    pub(super) fn bar(&mut self, text: TextId, now: Instant) {
+        let Some(record) = self.record(text, now) else {
+            return;
+        };
+        let length = match record.barred {
+            // Runs that began before the bar may report later.
+            Some(bar) if bar.until > now => return,
+            Some(bar) => (bar.length * 2).min(LONGEST_BAR),
+            None => FIRST_BAR,
+        };
+        let until = now + length;
+        *record = Record {
+            barred: Some(Bar { until, length }),
+            ..Record::default()
+        };
+    }
+
+    /// Returns the record of a text. Where there are too many, those that are not barred are forgotten.
+    fn record(&mut self, text: TextId, now: Instant) -> Option<&mut Record> {
+        if self.all.len() >= MOST && !self.all.contains_key(&text) {
+            let is_barred = |bar: Bar| bar.until > now;
+            self.all
+                .retain(|_, record| record.barred.is_some_and(is_barred));
+            if self.all.len() >= MOST {
+                return None;
+            }
+        }
+        Some(self.all.entry(text).or_default())
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the times are relative to one another"
+)]
+mod tests {
+    use super::*;
+
+    fn short(texts: &Texts, now: Instant) -> bool {
+        texts.is_short(1, || now)
+    }
+
+    fn prove(texts: &mut Texts, now: Instant) {
+        for _ in 0..PROOF {
+            assert!(!short(texts, now));
+            texts.note(1, SHORT, now);
+        }
+        assert!(short(texts, now));
+    }
+
+    #[test]
+    fn sixteen_short_runs_in_a_row_admit_a_text() {
+        let (mut texts, now) = (Texts::default(), Instant::now());
+        for _ in 0..PROOF - 1 {
+            texts.note(1, SHORT, now);
+        }
+        texts.note(1, SHORT * 2, now);
+        prove(&mut texts, now);
+        for _ in 0..100 {
+            texts.note(1, LONG, now);
+        }
+        assert!(short(&texts, now), "runs of medium length are no reason");
+        assert!(!texts.is_short(2, || now), "another text");
+    }
+
+    /// Runs a text slowly, so many times one after the other. Returns the time of the last end.
+    fn run_slowly(texts: &mut Texts, times: u32, mut now: Instant) -> Instant {
+        for _ in 0..times {
+            now += LONG * 2;
+            texts.note(1, LONG * 2, now);
+        }
+        now
+    }
+
+    #[test]
+    fn slow_text_is_barred_twice_as_long_each_time() {
+        let (mut texts, mut now) = (Texts::default(), Instant::now());
+        let minutes = |n: u32| Duration::from_secs(60) * n;
+        for length in [minutes(10), minutes(20), minutes(40)] {
+            prove(&mut texts, now);
+            now = run_slowly(&mut texts, MOMENTS - 1, now);
+            assert!(short(&texts, now), "it may be the machine");
+            now = run_slowly(&mut texts, 1, now);
+            assert!(!short(&texts, now));
+            run_slowly(&mut texts, 8, now);
+            let over = now + length;
+            now = over - Duration::from_nanos(1);
+            for _ in 0..PROOF {
+                texts.note(1, SHORT, now);
+            }
+            assert!(!short(&texts, now), "still barred");
+            now = over;
+        }
+        for _ in 0..20 {
+            texts.bar(1, now);
+            now += LONGEST_BAR;
+        }
+        prove(&mut texts, now);
+    }
+
+    #[test]
+    fn long_runs_at_the_same_time_count_once() {
+        let (mut texts, now) = (Texts::default(), Instant::now());
+        prove(&mut texts, now);
+        for _ in 0..100 {
+            texts.note(1, LONG * 4, now + LONG * 4);
+        }
+        assert!(short(&texts, now));
+    }
+
+    /// Returns whether a text is barred of which one run in so many is long.
+    fn is_barred(one_in: u32) -> bool {
+        let (mut texts, mut now) = (Texts::default(), Instant::now());
+        prove(&mut texts, now);
+        for n in 1..20_000 {
+            match n % one_in {
+                0 => now = run_slowly(&mut texts, 1, now),
+                _ => texts.note(1, SHORT, now),
+            }
+        }
+        !short(&texts, now)
+    }
+
+    #[test]
+    fn share_of_long_runs_decides() {
+        assert!(is_barred(50) && is_barred(100));
+        assert!(!is_barred(500) && !is_barred(1000));
+    }
+
+    #[test]
+    fn many_texts_forget_no_bar() {
+        let (mut texts, now) = (Texts::default(), Instant::now());
+        prove(&mut texts, now);
+        texts.bar(2, now);
+        for text in 3..3 * MOST as u64 {
+            texts.note(text, SHORT, now);
+            assert!(texts.all.len() <= MOST);
+        }
+        assert!(!short(&texts, now), "forgotten");
+        for _ in 0..=PROOF {
+            texts.note(2, SHORT, now);
+        }
+        assert!(!texts.is_short(2, || now), "barred");
+    }
+}
