@@ -110,13 +110,14 @@ impl<'a> Call<'a> {
         self.ended(Some(text.sql()), text.located(done))
     }
 
-    /// Runs a statement in a lane, or on the connection that it has to run on.
+    /// Runs a statement in a lane, or on the connection that it has to run on. A read that prefers a replica tries that first.
     fn run_anywhere<'f>(
         &'f self,
         text: &'f Text<'_>,
         rows: bool,
     ) -> BoxFuture<'f, Result<Outcome>> {
-        if let Some(handle) = self.unbound()
+        if !self.is_reading()
+            && let Some(handle) = self.unbound()
             && let Some(lanes) = self.lanes(handle, text.class())
         {
             return self.run_shared(handle, lanes, text, rows);
@@ -159,7 +160,7 @@ impl<'a> Call<'a> {
                 if let Some(answer) = self.read_on_replica(text, rows).await {
                     return answer;
                 }
-                return self.on_primary().run_bound(text, rows).await;
+                return self.on_primary().run_anywhere(text, rows).await;
             }
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             self.send_and_finish(text.class(), &mut op).await

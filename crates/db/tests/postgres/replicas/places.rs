@@ -208,3 +208,20 @@ async fn settings_and_hooks_are_those_of_the_handle() {
     let seen: (String, String, bool) = db.reading().query_as_one(sql, ()).await.unwrap();
     assert_eq!(seen, ("hooked".to_owned(), "77s".to_owned(), true));
 }
+
+#[tokio::test]
+async fn reads_prefer_a_replica_to_a_shared_connection() {
+    let pair = Pair::start(&[]).await;
+    let db = pair
+        .open_with(|builder| builder.share_connections(true).replica_wait(FOREVER))
+        .await;
+    let reading = db.reading();
+    cenote::scope(async {
+        write(&db, 1).await;
+        for _ in 0..20 {
+            assert!(is_replica(&reading).await);
+        }
+        assert!(!is_replica(&db).await);
+    })
+    .await;
+}
