@@ -83,7 +83,8 @@ async fn sandbox_dropped_at_every_poll_leaves_nothing(database: EmptyDatabase) {
     {
         polls += 1;
     }
-    assert!(polls > 3, "{polls}");
+    // On a busy machine an answer may be there at the first poll after its request.
+    assert!(polls > 1, "{polls}");
     // No lock is left: SQLite would refuse, the others wait.
     add(&outside, "test 3").await.unwrap();
     assert_eq!(names(&outside).await, ["first", "test 3"]);
