@@ -107,8 +107,8 @@ pub enum Kind {
     Doomed,
     /// The transaction of this call has ended already.
     TransactionEnded,
-    /// The statement of a [batch](crate::StatementBatch) did not run, because one before it failed in the same transaction, or
-    /// because the connection was lost before.
+    /// The statement of a [batch](crate::StatementBatch) did not run, because one before it failed in the same transaction
+    /// or ended it, or because the connection was lost before.
     NotRun,
     /// The server ended the transaction, or its connection was lost.
     TransactionLost,

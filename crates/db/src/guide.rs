@@ -11,7 +11,7 @@
 //! | [`copy`] | users of PostgreSQL: many rows at once, in and out |
 //! | [`listen`] | users of PostgreSQL: notifications, for caches and job queues |
 //! | [`web_service`] | readers who write a web service on PostgreSQL |
-//! | [`outgrowing`] | readers with several servers: failover, and what each engine needs |
+//! | [`outgrowing`] | readers with several servers: failover, reads on replicas, and what each engine needs |
 //! | [`type_features`] | readers who use chrono, uuid or rust_decimal: which features they need |
 //! | [`parameter_types`] | users of PostgreSQL: when to write `?::type` |
 //! | [`pool_size`] | everybody: how many connections a pool should have, and how to measure it |

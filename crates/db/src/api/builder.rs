@@ -240,8 +240,9 @@ impl Builder {
     /// replication. Default: none.
     ///
     /// Each replica has a pool of its own with up to [`max`](Builder::max) connections, opened when they are needed, and one more
-    /// connection that asks for the lag. User, password, credentials, options, hooks and settings are those of the handle, except for
-    /// the option `target_session_attrs`.
+    /// connection that asks for the lag. It inherits what is set on the builder (user, password, credentials, options, hooks, settings), but
+    /// not [`min`](Builder::min), the breaker and the option `target_session_attrs`. It inherits nothing from the DSN of the primary: repeat
+    /// user, password and `sslmode` in the DSN of each replica.
     ///
     /// With replicas, a COMMIT in a coroutine, and a statement that may write, also asks for the position in the log, in the same
     /// round trip.
@@ -258,8 +259,8 @@ impl Builder {
 
     /// Sets how far a replica may lag behind the primary to get reads; `None` for any lag. Default: 10 s.
     ///
-    /// The lag is the age of what the replica lacks, as the handle has seen it on the primary. It does not grow while the primary
-    /// writes nothing.
+    /// The lag is how long ago the handle first saw, on the primary, a position in the log that the replica has not replayed. It is 0 while
+    /// the replica lacks nothing.
     pub fn max_replica_lag(mut self, lag: impl Into<Option<Duration>>) -> Self {
         self.config.max_replica_lag = lag.into();
         self

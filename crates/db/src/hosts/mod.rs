@@ -388,8 +388,8 @@ impl Drop for Search<'_> {
 }
 
 impl Db {
-    /// Returns what is known about the hosts of the DSN, in its order. Empty unless the DSN has several hosts or
-    /// `target_session_attrs`: then there is nothing to choose, and nothing is watched.
+    /// Returns what is known about the hosts of the DSN, in its order. Empty if the DSN names one host and no
+    /// `target_session_attrs`, because nothing is watched then.
     pub fn hosts(&self) -> Vec<HostStatus> {
         let hosts = self.handle().pool.manager().template.hosts();
         hosts.map(|hosts| hosts.status()).unwrap_or_default()

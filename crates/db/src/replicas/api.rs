@@ -41,7 +41,7 @@ impl Db {
     /// - a transaction with [`read_only`](crate::TransactionOptions::read_only) that is not SERIALIZABLE.
     ///
     /// Everything else runs as on the handle itself: writes, scripts, batches, statements with unknown functions, prepared
-    /// statements, COPY, and every call while the coroutine has a transaction or a changed session.
+    /// statements, COPY, and every call while the coroutine has a transaction, a live statement or a changed session.
     ///
     /// # Examples
     ///
@@ -49,7 +49,7 @@ impl Db {
     /// # async fn example(db: cenote::Db) -> cenote::Result<()> {
     /// cenote::scope(async {
     ///     db.exec("UPDATE account SET balance = balance + ? WHERE id = ?", (30, 1)).await?;
-    ///     // On a replica, as soon as it has the update.
+    ///     // On a replica that has the update, or on the primary.
     ///     let balance: i64 = db
     ///         .reading()
     ///         .query_scalar_one("SELECT balance FROM account WHERE id = ?", (1,))
