@@ -1,14 +1,11 @@
 //! Runs a text, un-pinned or on the bound connection.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
-
 use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunAll};
 use super::read::{self, at_most_one, only_row};
 use super::route::Route;
+use super::shared::ReleaseLanes;
 use super::trace::{self, Traced};
 use super::{Call, Given, Hold, Text, may_pin, route};
 use crate::driver::{BoxFuture, Outcome};
@@ -23,15 +20,6 @@ fn is_plain(handle: &Handle, class: &Class) -> bool {
     let shared = &handle.shared;
     let is_free = class.reads_only || shared.writers.is_none();
     is_free && !may_pin(class) && shared.statement_timeout.is_none()
-}
-
-/// Polls a future once, and returns its output if it is ready.
-async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 impl<'a> Call<'a> {
@@ -52,32 +40,14 @@ impl<'a> Call<'a> {
             && let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
-            let lanes = self.lanes(handle, text.class());
-            if let Some(lanes) = lanes.filter(|lanes| lanes.is_busy()) {
+            if let Some(lanes) = self.lanes(handle, text.class()) {
                 let done = self.run_shared(handle, lanes, &text, rows).await;
                 return self.ended(Some(text.sql()), text.located(done));
             }
             // The path of nearly all calls. It is inline because every nested future costs.
-            let acquired = {
-                let options = AcquireOptions::new().call_site(self.site);
-                let mut acquiring = pin!(handle.pool.acquire_with(options));
-                match &handle.lanes {
-                    None => Some(acquiring.await),
-                    Some(all) => match at_once(acquiring.as_mut()).await {
-                        // A read that would have to wait may find a lane.
-                        None if lanes.is_some() => None,
-                        None => {
-                            all.release_empty();
-                            Some(acquiring.await)
-                        }
-                        acquired => acquired,
-                    },
-                }
-            };
-            let Some(acquired) = acquired else {
-                let done = self.run_anywhere(&text, rows).await;
-                return self.ended(Some(text.sql()), text.located(done));
-            };
+            let options = AcquireOptions::new().call_site(self.site);
+            let acquiring = handle.pool.acquire_with(options);
+            let acquired = ReleaseLanes::new(acquiring, handle.lanes.as_deref()).await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => {
@@ -92,12 +62,8 @@ impl<'a> Call<'a> {
             }
             let mut op = Run(text.request(self, rows), Some(&text.scan));
             op.set_unpinned(true);
-            let began = lanes.map(|lanes| lanes.now());
             // A cancel from here on gives the connection back; the pool settles its unanswered call.
             let answer = lease.send(&op, self.site).await;
-            if let (Some(lanes), Some(began)) = (lanes, began) {
-                lanes.note_alone(text.scan.sql(), began);
-            }
             if answer.is_ok() && lease.is_clean() {
                 self.note(None);
                 return answer;

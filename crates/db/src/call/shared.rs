@@ -2,10 +2,11 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use cenote_pool::{AcquireOptions, within};
+use pin_project_lite::pin_project;
 use tracing::level_filters::LevelFilter;
 
 use super::op::{CanShare, Op, Run};
@@ -17,7 +18,7 @@ use crate::lane::{Join, Lanes, Member, Read, Sharing};
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
 use crate::sql::{Class, Statements};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 type Acquired<'p> = std::result::Result<
     cenote_pool::Lease<'p, ConnectionManager>,
@@ -30,6 +31,38 @@ enum Place {
     Shared(Member),
     /// On this connection, alone.
     Alone(Lease),
+}
+
+pin_project! {
+    /// An acquire that takes the connections of empty lanes back while it waits.
+    pub(super) struct ReleaseLanes<'l, F> {
+        #[pin]
+        acquiring: F,
+        lanes: Option<&'l Lanes>,
+    }
+}
+
+impl<'l, F> ReleaseLanes<'l, F> {
+    #[inline]
+    pub(super) fn new(acquiring: F, lanes: Option<&'l Lanes>) -> Self {
+        ReleaseLanes { acquiring, lanes }
+    }
+}
+
+impl<F: Future> Future for ReleaseLanes<'_, F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let polled = this.acquiring.poll(cx);
+        if polled.is_pending()
+            && let Some(lanes) = this.lanes
+        {
+            lanes.release_empty();
+        }
+        polled
+    }
 }
 
 impl Call<'_> {
@@ -83,10 +116,10 @@ impl Call<'_> {
         let options = AcquireOptions::new().call_site(self.site);
         if let Some(lease) = handle.pool.try_acquire_idle_with(options) {
             let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
-            return Ok(match lanes.are_loaded() {
-                true => share(lanes, lease, read).await,
-                false => Place::Alone(lease),
-            });
+            return match lanes.are_loaded() {
+                true => self.share(handle, lanes, lease, read).await,
+                false => Ok(Place::Alone(lease)),
+            };
         }
         match lanes.join(handle, read) {
             Join::Member(member) => return Ok(Place::Shared(member)),
@@ -127,9 +160,37 @@ impl Call<'_> {
         let may_share = queued.take().is_some();
         let lease = acquired.map_err(|error| route::from_pool(error, Some(&handle.pool)))?;
         let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
-        Ok(match may_share && lanes.has_queue() {
-            true => share(lanes, lease, read).await,
-            false => Place::Alone(lease),
+        match may_share && lanes.has_queue() {
+            true => self.share(handle, lanes, lease, read).await,
+            false => Ok(Place::Alone(lease)),
+        }
+    }
+
+    /// Opens a lane with this connection, if it can be shared.
+    async fn share(
+        &self,
+        handle: &Handle,
+        lanes: &Arc<Lanes>,
+        mut lease: Lease,
+        read: &Read<'_>,
+    ) -> Result<Place> {
+        if lanes.sharing() == Sharing::Unknown {
+            let (runtime, limit) = (&*handle.shared.runtime, self.time_limit());
+            let asked = lease.send_within(&CanShare, read.site, runtime, limit);
+            match asked.await {
+                Ok(can_share) => lanes.set_sharing(can_share),
+                // The time of the call is over.
+                Err(late) if late.kind() == Kind::StatementTimeout => return Err(late),
+                // The read itself meets the error.
+                Err(_) => return Ok(Place::Alone(lease)),
+            }
+        }
+        if lanes.sharing() != Sharing::Possible || !lease.is_clean() {
+            return Ok(Place::Alone(lease));
+        }
+        Ok(match lanes.open(lease, read) {
+            Ok(member) => Place::Shared(member),
+            Err(lease) => Place::Alone(lease),
         })
     }
 
@@ -144,9 +205,9 @@ impl Call<'_> {
         let mut op = Run(text.request(self, rows), Some(&text.scan));
         op.set_unpinned(true);
         let mut route = Route::unpinned(lease, self.owner().cloned());
-        let began = lanes.now();
+        let measured = lanes.measure(lanes.text(text.scan.sql()));
         let answer = route.send(&op, text.class(), self).await;
-        lanes.note_alone(text.scan.sql(), began);
+        measured.end(&answer);
         let sent = self.repeat_if_lost(Hold::Call, text.class(), &mut op, route, answer);
         let (route, answer) = sent.await?;
         route
@@ -229,7 +290,7 @@ impl Call<'_> {
 #[cold]
 fn moved() -> Error {
     let message = "the read waited too long on a shared connection, and runs again";
-    Error::new(crate::Kind::Timeout, message)
+    Error::new(Kind::Timeout, message)
 }
 
 /// Prepares a connection for its use.
@@ -240,26 +301,4 @@ fn prepared(handle: &Handle, mut lease: Lease) -> Lease {
         lease.set_number(number);
     }
     lease
-}
-
-/// Opens a lane with this connection, if it can be shared.
-async fn share(lanes: &Arc<Lanes>, mut lease: Lease, read: &Read<'_>) -> Place {
-    if lanes.sharing() == Sharing::Unknown {
-        let began = lanes.now();
-        match lease.send(&CanShare, read.site).await {
-            Ok(can_share) => {
-                let took = lanes.now().saturating_duration_since(began);
-                lanes.set_sharing(can_share, took);
-            }
-            // The read itself meets the error.
-            Err(_) => return Place::Alone(lease),
-        }
-    }
-    if lanes.sharing() != Sharing::Possible || !lease.is_clean() {
-        return Place::Alone(lease);
-    }
-    match lanes.open(lease, read) {
-        Ok(member) => Place::Shared(member),
-        Err(lease) => Place::Alone(lease),
-    }
 }

@@ -60,7 +60,7 @@ impl Drainer {
         let now = || lanes.runtime.now();
         let mut state = self.lane.lock();
         if state.lease().is_none() || self.lane.state.is_poisoned() {
-            state.end(&mut self.deferred);
+            state.end(now(), least, &mut self.deferred);
             return Next::End;
         }
         state.begin_turn(waker);
@@ -74,7 +74,7 @@ impl Drainer {
         let answered = state.receive(cx, least, now, &mut self.deferred);
         self.has_woken = answered > 1;
         state.close_if_wanted(lanes.expected_waiters(self.lane.domain), now);
-        self.lane.note(&state);
+        self.lane.note(&mut state);
         if !state.is_over() {
             if state.in_flight() > 0 {
                 self.lingered = 0;
@@ -89,7 +89,7 @@ impl Drainer {
             state.set_due();
             return Next::Yield;
         }
-        state.end(&mut self.deferred);
+        state.end(now(), least, &mut self.deferred);
         Next::End
     }
 
@@ -111,8 +111,11 @@ impl Drainer {
         }
         let least = self.lane.lanes.least_round_trip();
         let mut state = self.lane.lock();
-        state.expel(now, least, &mut self.deferred);
-        self.lane.note(&state);
+        let is_blocked = state.expel(now, least, &mut self.deferred);
+        self.lane.note(&mut state);
+        if is_blocked {
+            self.lane.note_blocked(&mut state);
+        }
         drop(state);
         self.lane.finish(&mut self.deferred);
         true
@@ -144,5 +147,7 @@ impl Future for Drainer {
 impl Drop for Drainer {
     fn drop(&mut self) {
         self.lane.end();
+        // If the driver has panicked, callers whose answers were there are not woken yet.
+        self.lane.finish(&mut self.deferred);
     }
 }

@@ -11,7 +11,7 @@
 //! 2. Each answer belongs to one read. The session never changes: an answer that says so closes the lane.
 //! 3. Nobody depends on another's future: the drainer sends and receives. A member that is dropped or never polled is only
 //!    not woken.
-//! 4. A read that has waited for 10 ms behind others leaves, and runs again with a connection for itself.
+//! 4. If the oldest read takes longer than 10 ms, those behind it leave, and run again with connections for themselves.
 //! 5. The lease is one of the pool's. A lane that is wanted elsewhere closes to newcomers, and gives its lease back when it
 //!    is drained. If nobody waits for what is in flight, it does so at once, and the pool settles the connection.
 //! 6. Nothing is awaited, woken or dropped under a lock.
@@ -34,7 +34,7 @@ use cenote_pool::{ResourceId, Runtime};
 use self::drainer::Drainer;
 pub(crate) use self::reply::Member;
 use self::reply::Reply;
-use self::short::{TextId, Texts};
+use self::short::{LONG, TextId, Texts};
 use self::state::{Deferred, MOST, Push, State};
 use crate::binding::Lease;
 use crate::driver::Request;
@@ -45,7 +45,7 @@ pub(crate) struct Lanes {
     runtime: Arc<dyn Runtime>,
     /// How many lanes are open or draining.
     count: AtomicUsize,
-    /// How many of them let no more reads in.
+    /// How many of them let no more reads in, and are about to give their connections back.
     closing: AtomicUsize,
     /// How many reads that may join a lane wait in the pool's queue.
     queued: AtomicUsize,
@@ -99,8 +99,6 @@ pub(crate) struct Lane {
     is_closed: AtomicBool,
     /// Where the times of its reads are recorded.
     timings_shard: usize,
-    /// The lane was counted as closing.
-    is_counted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -138,7 +136,7 @@ impl Lanes {
             closing: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
             sharing: AtomicU8::new(Sharing::Unknown as u8),
-            least_round_trip: AtomicU64::new(u64::MAX),
+            least_round_trip: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             all: Mutex::default(),
             texts: Mutex::default(),
@@ -153,13 +151,6 @@ impl Lanes {
 
     fn texts(&self) -> MutexGuard<'_, Texts> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether a lane is open, or reads wait for one.
-    #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        // Relaxed: a read that misses a new lane waits in the pool's queue, which looks again.
-        self.count.load(Ordering::Relaxed) + self.queued.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn text(&self, sql: &str) -> TextId {
@@ -179,44 +170,44 @@ impl Lanes {
         }
     }
 
-    /// Notes whether connections can be shared, and how long the round trip took that has shown it.
-    pub(crate) fn set_sharing(&self, is_possible: bool, took: Duration) {
+    /// Notes whether connections can be shared.
+    pub(crate) fn set_sharing(&self, is_possible: bool) {
         let sharing = match is_possible {
             true => Sharing::Possible,
             false => Sharing::Impossible,
         };
-        self.note_round_trip(took);
         self.sharing.store(sharing as u8, Ordering::Relaxed);
     }
 
-    fn note_round_trip(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // Read first: it is nearly never less.
-        if took < self.least_round_trip.load(Ordering::Relaxed) {
-            self.least_round_trip.fetch_min(took, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the least time of a round trip; zero while none was seen.
+    /// Returns the least time of a round trip in the last minutes; zero while none was seen.
     fn least_round_trip(&self) -> Duration {
-        match self.least_round_trip.load(Ordering::Relaxed) {
-            u64::MAX => Duration::ZERO,
-            nanos => Duration::from_nanos(nanos),
+        Duration::from_nanos(self.least_round_trip.load(Ordering::Relaxed))
+    }
+
+    /// Begins to measure a run with a connection for itself.
+    pub(crate) fn measure(&self, text: TextId) -> Measured<'_> {
+        Measured {
+            lanes: self,
+            text,
+            began: self.runtime.now(),
+            is_answered: false,
         }
     }
 
-    /// Returns the time, for a run that is measured.
-    pub(crate) fn now(&self) -> Instant {
-        self.runtime.now()
-    }
-
-    /// Notes a run with a connection for itself.
-    pub(crate) fn note_alone(&self, sql: &str, began: Instant) {
+    /// Notes a run with a connection for itself. One that failed or was dropped proves nothing but that it was long.
+    fn note_alone(&self, text: TextId, began: Instant, is_answered: bool) {
         let now = self.runtime.now();
         let took = now.saturating_duration_since(began);
-        self.note_round_trip(took);
+        let mut texts = self.texts();
+        if is_answered {
+            let least = texts.note_round_trip(took, now);
+            let nanos = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+            self.least_round_trip.store(nanos, Ordering::Relaxed);
+        }
         let service = took.saturating_sub(self.least_round_trip());
-        self.texts().note(self.text(sql), service, now);
+        if is_answered || service > LONG {
+            texts.note(text, service, now);
+        }
     }
 
     /// Returns how many waiters of the pool need no connection for themselves, or get that of a lane that is draining.
@@ -300,7 +291,6 @@ impl Lanes {
             load: AtomicUsize::new(1),
             is_closed: AtomicBool::new(false),
             timings_shard,
-            is_counted: AtomicBool::new(false),
             state: Mutex::new(state),
         });
         let drainer = Drainer::new(Arc::clone(&lane));
@@ -325,11 +315,11 @@ impl Lanes {
             return;
         }
         let lanes = self.all().lanes.clone();
-        for lane in lanes.iter().filter(|lane| lane.load() == 0) {
+        for lane in &lanes {
             let mut deferred = Deferred::default();
             let mut state = lane.lock();
             if state.is_over() {
-                state.end(&mut deferred);
+                state.end(self.runtime.now(), self.least_round_trip(), &mut deferred);
             }
             drop(state);
             lane.finish(&mut deferred);
@@ -416,6 +406,27 @@ impl All {
             }
         }
         woken
+    }
+}
+
+/// A run with a connection for itself, while it is measured. Dropped, it counts if it was long.
+pub(crate) struct Measured<'l> {
+    lanes: &'l Lanes,
+    text: TextId,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl Measured<'_> {
+    pub(crate) fn end<T>(mut self, answer: &crate::Result<T>) {
+        self.is_answered = answer.is_ok();
+    }
+}
+
+impl Drop for Measured<'_> {
+    fn drop(&mut self) {
+        self.lanes
+            .note_alone(self.text, self.began, self.is_answered);
     }
 }
 
@@ -507,7 +518,7 @@ impl Lane {
             state.close();
         }
         let pushed = state.push(&read.request, read.site, reply, read.text, now);
-        self.note(&state);
+        self.note(&mut state);
         pushed
     }
 
@@ -516,7 +527,7 @@ impl Lane {
         let mut state = self.lock();
         let (was_in_flight, unread) = reply.abandon();
         let waker = state.leave(was_in_flight);
-        self.note(&state);
+        self.note(&mut state);
         drop(state);
         drop(unread);
         if let Some(waker) = waker {
@@ -527,17 +538,27 @@ impl Lane {
     /// Ends the lane: its reads run elsewhere.
     fn end(&self) {
         let mut deferred = Deferred::default();
-        self.lock().end(&mut deferred);
+        let (now, least) = (self.lanes.runtime.now(), self.lanes.least_round_trip());
+        self.lock().end(now, least, &mut deferred);
         self.finish(&mut deferred);
         self.lanes.remove(self);
     }
 
     /// Notes what the choice of a lane needs to know.
-    fn note(&self, state: &State) {
+    fn note(&self, state: &mut State) {
         self.load.store(state.in_flight(), Ordering::SeqCst);
-        if state.is_closed() && !self.is_counted.swap(true, Ordering::SeqCst) {
+        if state.is_closed() {
             self.is_closed.store(true, Ordering::SeqCst);
-            self.lanes.closing.fetch_add(1, Ordering::SeqCst);
+            if state.begins_closing() {
+                self.lanes.closing.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Notes that nobody knows when a closed lane gives its connection back: its oldest read is blocked.
+    fn note_blocked(&self, state: &mut State) {
+        if state.ends_closing() {
+            self.lanes.closing.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -551,15 +572,14 @@ impl Lane {
                 // The driver has panicked in the middle of a message.
                 true => Lease::discard(lease),
             }
-            if self.is_counted.swap(true, Ordering::SeqCst) {
-                self.lanes.closing.fetch_sub(1, Ordering::SeqCst);
-            }
         }
+        if std::mem::take(&mut deferred.was_closing) {
+            self.lanes.closing.fetch_sub(1, Ordering::SeqCst);
+        }
+        let answered = std::mem::take(&mut deferred.answered);
+        self.lanes.reads.fetch_add(answered, Ordering::Relaxed);
         if !deferred.runs.is_empty() || !deferred.barred.is_empty() {
             let now = self.lanes.runtime.now();
-            self.lanes
-                .reads
-                .fetch_add(deferred.runs.len() as u64, Ordering::Relaxed);
             let mut texts = self.lanes.texts();
             for (text, service) in deferred.runs.drain(..) {
                 texts.note(text, service, now);

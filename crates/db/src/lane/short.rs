@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A longer run is a reason to bar its text.
-const LONG: Duration = Duration::from_millis(5);
+pub(super) const LONG: Duration = Duration::from_millis(5);
 
 /// How many short runs admit a text.
 const PROOF: u8 = 16;
@@ -33,6 +33,9 @@ const WINDOW: u32 = 1024;
 const FIRST_BAR: Duration = Duration::from_secs(10 * 60);
 const LONGEST_BAR: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long the least round trip counts. A server that is further away after a failover has another one.
+const ROUND_TRIP_AGE: Duration = Duration::from_secs(60);
+
 /// How many texts are remembered.
 const MOST: usize = 1024;
 
@@ -43,6 +46,28 @@ pub(super) type TextId = u64;
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: HashMap<TextId, Record>,
+    round_trip: RoundTrip,
+}
+
+/// The least time of a round trip, of this period and the one before.
+#[derive(Debug, Default)]
+struct RoundTrip {
+    since: Option<Instant>,
+    current: Option<Duration>,
+    previous: Option<Duration>,
+}
+
+impl RoundTrip {
+    fn note(&mut self, took: Duration, now: Instant) -> Duration {
+        let age = |since: Instant| now.saturating_duration_since(since);
+        if self.since.is_none_or(|since| age(since) >= ROUND_TRIP_AGE) {
+            self.previous = self.current.take();
+            self.since = Some(now);
+        }
+        let current = self.current.map_or(took, |least| least.min(took));
+        self.current = Some(current);
+        self.previous.map_or(current, |least| least.min(current))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +117,11 @@ impl Texts {
         record.short_runs == PROOF && record.barred.is_none_or(|bar| bar.until <= now())
     }
 
+    /// Notes how long a run took, with its round trip. Returns the least of the last minutes.
+    pub(super) fn note_round_trip(&mut self, took: Duration, now: Instant) -> Duration {
+        self.round_trip.note(took, now)
+    }
+
     /// Notes the service time of a run: without the round trip and without what waited before it.
     pub(super) fn note(&mut self, text: TextId, service: Duration, now: Instant) {
         let Some(record) = self.record(text, now) else {
@@ -127,12 +157,17 @@ impl Texts {
         };
     }
 
-    /// Returns the record of a text. Where there are too many, those that are not barred are forgotten.
+    /// Returns the record of a text. Where there are too many, those that are neither proven nor barred are forgotten; if that is
+    /// not enough, all that are not barred now.
     fn record(&mut self, text: TextId, now: Instant) -> Option<&mut Record> {
         if self.all.len() >= MOST && !self.all.contains_key(&text) {
-            let is_barred = |bar: Bar| bar.until > now;
             self.all
-                .retain(|_, record| record.barred.is_some_and(is_barred));
+                .retain(|_, record| record.short_runs == PROOF || record.barred.is_some());
+            if self.all.len() >= MOST {
+                let is_barred = |bar: Bar| bar.until > now;
+                self.all
+                    .retain(|_, record| record.barred.is_some_and(is_barred));
+            }
             if self.all.len() >= MOST {
                 return None;
             }
@@ -174,6 +209,35 @@ mod tests {
         }
         assert!(short(&texts, now), "runs of medium length are no reason");
         assert!(!texts.is_short(2, || now), "another text");
+    }
+
+    #[test]
+    fn least_round_trip_of_a_lost_server_is_forgotten() {
+        let (mut texts, now) = (Texts::default(), Instant::now());
+        let (near, far) = (Duration::from_millis(1), Duration::from_millis(20));
+        assert_eq!(texts.note_round_trip(near, now), near);
+        assert_eq!(texts.note_round_trip(far, now + ROUND_TRIP_AGE), near);
+        assert_eq!(texts.note_round_trip(far, now + ROUND_TRIP_AGE * 2), far);
+    }
+
+    #[test]
+    fn many_texts_that_run_once_forget_no_proof_and_no_bar() {
+        let (mut texts, now) = (Texts::default(), Instant::now());
+        prove(&mut texts, now);
+        texts.bar(2, now);
+        let later = now + FIRST_BAR;
+        for text in 0..10 * MOST as u64 {
+            texts.note(100 + text, SHORT, later);
+        }
+        assert!(texts.all.len() <= MOST);
+        assert!(short(&texts, later));
+        texts.bar(3, later);
+        for _ in 0..=PROOF {
+            texts.note(3, SHORT, later);
+        }
+        assert!(!texts.is_short(3, || later), "barred");
+        texts.bar(2, later);
+        assert!(texts.all[&2].barred.unwrap().length > FIRST_BAR);
     }
 
     /// Runs a text slowly, so many times one after the other. Returns the time of the last end.
@@ -238,21 +302,5 @@ mod tests {
     fn share_of_long_runs_decides() {
         assert!(is_barred(50) && is_barred(100));
         assert!(!is_barred(500) && !is_barred(1000));
-    }
-
-    #[test]
-    fn many_texts_forget_no_bar() {
-        let (mut texts, now) = (Texts::default(), Instant::now());
-        prove(&mut texts, now);
-        texts.bar(2, now);
-        for text in 3..3 * MOST as u64 {
-            texts.note(text, SHORT, now);
-            assert!(texts.all.len() <= MOST);
-        }
-        assert!(!short(&texts, now), "forgotten");
-        for _ in 0..=PROOF {
-            texts.note(2, SHORT, now);
-        }
-        assert!(!texts.is_short(2, || now), "barred");
     }
 }

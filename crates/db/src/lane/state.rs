@@ -7,14 +7,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::reply::Reply;
-use super::short::TextId;
+use super::short::{LONG, TextId};
 use crate::binding::Lease;
 use crate::driver::{Request, SharedAnswer};
 
 /// How many reads may be in flight on one connection.
 pub(super) const MOST: usize = 32;
 
-/// How long a read waits behind others until it runs elsewhere, beyond the round trip.
+/// How long the oldest read may take, beyond the round trip, until those behind it run elsewhere. It counts from the answer
+/// before it: a full lane that makes progress sends nobody away.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A lane of this age lets no more reads in, so that its connection goes through the pool now and then.
@@ -30,6 +31,10 @@ pub(super) struct State {
     live: usize,
     /// Lets no more reads in.
     is_closed: bool,
+    /// Whether the lane is among those that are about to give their connections back.
+    closing: Closing,
+    /// An answer has said that the session changed.
+    has_changed: bool,
     /// Wakes the drainer.
     drainer: Option<Waker>,
     /// The drainer was woken, and has not run since.
@@ -39,6 +44,14 @@ pub(super) struct State {
     opened: Instant,
     /// When the last answer was complete.
     answered: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    NotYet,
+    Counted,
+    /// Counted no more: it has ended, or its oldest read is blocked.
+    Over,
 }
 
 struct Entry {
@@ -54,12 +67,16 @@ pub(super) struct Deferred {
     pub(super) wakers: Vec<Waker>,
     /// Answers that nobody waits for.
     unread: Vec<SharedAnswer>,
+    /// How many reads were answered.
+    pub(super) answered: u64,
     /// The texts that ran, with their service times.
     pub(super) runs: Vec<(TextId, Duration)>,
     /// The texts that have changed the session.
     pub(super) barred: Vec<TextId>,
     /// The connection of a lane that has ended.
     pub(super) lease: Option<Lease>,
+    /// The lane that has ended was counted as closing.
+    pub(super) was_closing: bool,
 }
 
 /// What the drainer does next.
@@ -97,6 +114,8 @@ impl State {
             queue: VecDeque::with_capacity(MOST),
             live: 0,
             is_closed: false,
+            closing: Closing::NotYet,
+            has_changed: false,
             drainer: None,
             is_due: true,
             is_unsent: true,
@@ -120,6 +139,20 @@ impl State {
     /// Lets no more reads in.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
+    }
+
+    /// Returns whether the lane is to be counted as closing.
+    pub(super) fn begins_closing(&mut self) -> bool {
+        let begins = self.closing == Closing::NotYet;
+        if begins {
+            self.closing = Closing::Counted;
+        }
+        begins
+    }
+
+    /// Returns whether the lane was counted as closing, and is so no more.
+    pub(super) fn ends_closing(&mut self) -> bool {
+        std::mem::replace(&mut self.closing, Closing::Over) == Closing::Counted
     }
 
     /// Notes a read that was pushed to the connection.
@@ -222,8 +255,13 @@ impl State {
             let began = entry.pushed.max(self.answered);
             let service = now.saturating_duration_since(began).saturating_sub(least);
             self.answered = now;
-            deferred.runs.push((entry.text, service));
-            if has_changed && !self.is_closed {
+            deferred.answered += 1;
+            // A run that failed proves nothing but that it was long.
+            let is_proof = matches!(answer, SharedAnswer::Answered(Ok(_)));
+            if is_proof || service > LONG {
+                deferred.runs.push((entry.text, service));
+            }
+            if has_changed && !std::mem::replace(&mut self.has_changed, true) {
                 deferred.barred.push(entry.text);
                 self.close();
             }
@@ -263,21 +301,21 @@ impl State {
         }
     }
 
-    /// Returns when the next read leaves that waits behind others.
+    /// Returns when the reads behind the oldest one leave, if there are any.
     pub(super) fn leaves(&self, least: Duration) -> Option<Instant> {
-        let mut waiting = self.queue.iter().skip(1);
-        let next = waiting.find(|entry| entry.reply.is_some())?;
-        Some(next.pushed + PATIENCE + least)
+        let oldest = self.queue.front()?;
+        let mut behind = self.queue.iter().skip(1);
+        behind.find(|entry| entry.reply.is_some())?;
+        Some(oldest.pushed.max(self.answered) + PATIENCE + least)
     }
 
-    /// Lets the reads run elsewhere that have waited too long behind others.
-    pub(super) fn expel(&mut self, now: Instant, least: Duration, deferred: &mut Deferred) {
-        for at in 1..self.queue.len() {
-            if self.queue[at].pushed + PATIENCE + least > now {
-                break;
-            }
-            self.move_away(at, deferred);
+    /// Lets the reads behind the oldest one run elsewhere, if that one takes too long. Returns whether it does.
+    pub(super) fn expel(&mut self, now: Instant, least: Duration, deferred: &mut Deferred) -> bool {
+        let is_blocked = self.leaves(least).is_some_and(|leaves| leaves <= now);
+        if is_blocked {
+            (1..self.queue.len()).for_each(|at| self.move_away(at, deferred));
         }
+        is_blocked
     }
 
     /// Lets a read run elsewhere, and discards its answer.
@@ -309,8 +347,17 @@ impl State {
     }
 
     /// Ends the lane. The connection goes back to the pool, which settles what is in flight.
-    pub(super) fn end(&mut self, deferred: &mut Deferred) {
+    pub(super) fn end(&mut self, now: Instant, least: Duration, deferred: &mut Deferred) {
         self.close();
+        // Nobody waits for its answer, which would tell that it was long.
+        if let Some(oldest) = self.queue.front() {
+            let took = now.saturating_duration_since(oldest.pushed.max(self.answered));
+            let service = took.saturating_sub(least);
+            if service > LONG {
+                deferred.runs.push((oldest.text, service));
+            }
+        }
+        deferred.was_closing |= self.ends_closing();
         deferred.lease = self.lease.take();
         self.give_up(deferred);
     }

@@ -75,6 +75,39 @@ async fn reads_behind_a_blocked_one_leave_after_ten_ms() {
     quiet(&db).await;
 }
 
+/// The oldest read takes 8 ms, and the one behind it as well: nobody has to leave.
+#[tokio::test]
+async fn lane_that_makes_progress_sends_nobody_away() {
+    let (db, clock, other) = open(2).await;
+    let next = "SELECT count(*)::int4 FROM u WHERE n >= ?";
+    db.exec("CREATE TABLE u (n int4)", ()).await.unwrap();
+    prove(&db, next).await;
+    let (first, second) = (lock(&other).await, other.connection().await.unwrap());
+    second
+        .exec("BEGIN; LOCK TABLE u IN ACCESS EXCLUSIVE MODE", ())
+        .await
+        .unwrap();
+    let before = db.shared_reads();
+    let reads = vec![read(&db, COUNT, 0), read(&db, next, 0), read(&db, ECHO, 2)];
+    let mut reads = begin_in_lane(&db, reads).await;
+    let observer = Db::open(&other_dsn(&other).await).await.unwrap();
+    blocked(&observer).await;
+    clock.advance(Duration::from_millis(8));
+    first.exec("ROLLBACK", ()).await.unwrap();
+    soon("the first read", finish(&mut reads[0])).await.unwrap();
+    clock.advance(Duration::from_millis(8));
+    assert!(reads[2].poll().is_pending());
+    second.exec("ROLLBACK", ()).await.unwrap();
+    soon("the second read", finish(&mut reads[1]))
+        .await
+        .unwrap();
+    let third = soon("the third read", finish(&mut reads[2])).await;
+    assert_eq!(third.unwrap(), 2);
+    drop(reads);
+    quiet(&db).await;
+    assert_eq!(db.shared_reads(), before + 3, "none ran elsewhere");
+}
+
 async fn other_dsn(other: &Db) -> String {
     let schema: String = other
         .query_scalar_one("SELECT current_schema()", ())
