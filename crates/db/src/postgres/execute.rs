@@ -74,7 +74,8 @@ impl PostgresConnection {
             let queued = self.send(begin, &request, &by);
             self.finish_call(queued)?;
             let mut answer = by.answer(begin, &request);
-            let done = match self.position.is_asked() {
+            let is_asked = self.position.is_asked();
+            let done = match is_asked {
                 false => poll_fn(|cx| self.poll_receive(cx, &mut answer)).await,
                 // Boxed, so that the future of the fast path stays small.
                 true => Box::pin(self.receive_with_position(&mut answer)).await,
@@ -89,6 +90,7 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             self.in_flight = InFlight::Statement;
+            self.position.ask_again(is_asked);
         }
         // Boxed, so that the future of the fast path stays small.
         let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
@@ -123,8 +125,10 @@ impl PostgresConnection {
             return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
+        let is_wanted = self.position.is_wanted();
         let (mut answer, by) = self.execute_once(begin, request).await?;
         if self.forget_if_stale(&answer, &by, was_idle) {
+            self.position.ask_again(is_wanted);
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }

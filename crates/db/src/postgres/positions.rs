@@ -39,6 +39,13 @@ impl EndPosition {
         self == EndPosition::Asked
     }
 
+    /// Asks again, if it was asked at all: the call runs a second time, and what was told is from before its effect.
+    pub(super) fn ask_again(&mut self, was_asked: bool) {
+        if was_asked {
+            *self = EndPosition::Wanted;
+        }
+    }
+
     pub(super) fn take(&mut self) -> Option<LogPosition> {
         match std::mem::replace(self, EndPosition::NotWanted) {
             EndPosition::Known(position) => Some(position),

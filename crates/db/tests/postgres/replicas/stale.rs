@@ -97,14 +97,7 @@ async fn reads_see_the_writes_of_their_coroutine() {
                 false => {
                     pair.resume().await;
                     // What is missing is replayed first.
-                    let lsn = "SELECT pg_current_wal_lsn()::text";
-                    let lsn: String = pair.at_primary.query_scalar_one(lsn, ()).await.unwrap();
-                    let has = "SELECT pg_last_wal_replay_lsn() >= ?::text::pg_lsn";
-                    let is_back = async || {
-                        let has = pair.at_replica.query_scalar_one(has, (&*lsn,));
-                        has.await.unwrap()
-                    };
-                    crate::servers::until("the replica has caught up", is_back).await;
+                    pair.catch_up().await;
                     counts.is_paused.store(false, Ordering::SeqCst);
                 }
             }
@@ -210,6 +203,30 @@ async fn writer_sees_what_another_coroutine_commits_for_it() {
         write(&db, 1).await;
         cenote::spawn(tx.commit()).await.unwrap().unwrap();
         assert_eq!(read(&db, 1).await, (1, false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn read_sees_a_write_whose_plan_was_stale() {
+    let pair = Pair::start(&[]).await;
+    // With one connection, which has the plan.
+    let db = pair.open_with(|builder| builder.max(1)).await;
+    let write = async || {
+        let sql = "UPDATE t SET n = n + 1 WHERE id = ? RETURNING *";
+        db.query(sql, (1_i64,)).await.unwrap();
+    };
+    cenote::scope(async {
+        for _ in 0..3 {
+            write().await;
+        }
+        // The plan has other columns now, and the replica lacks nothing.
+        let add = "ALTER TABLE t ADD COLUMN added int8";
+        pair.at_primary.exec(add, ()).await.unwrap();
+        pair.catch_up().await;
+        pair.pause().await;
+        write().await;
+        assert_eq!(read(&db, 1).await, (4, false));
     })
     .await;
 }
