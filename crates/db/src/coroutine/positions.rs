@@ -16,7 +16,8 @@ impl Frame {
             let parent = parent.root_of();
             // Relaxed: a coroutine sees its own writes.
             if parent.has_written.load(Ordering::Relaxed) {
-                let written = parent.state().written.clone();
+                let inherited = |(db, own): &(DbId, Own)| (*db, own.inherited());
+                let written = parent.state().written.iter().map(inherited).collect();
                 frame.state().written = written;
                 frame.has_written.store(true, Ordering::Relaxed);
             }

@@ -18,7 +18,7 @@ use crate::pooled::activity::Activity;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
-use crate::replicas::Tracker;
+use crate::replicas::{OpenWrite, Tracker};
 use crate::sql::{self, Class};
 use crate::types::value::Value;
 
@@ -36,6 +36,8 @@ pub struct PooledConnection {
     harmless: bool,
     /// The class of the text whose rows are streamed, until the last row is read.
     stream: Option<Class>,
+    /// That stream writes, and commits at its end.
+    open_write: Option<OpenWrite>,
     /// The session may have changed since connecting.
     touched: bool,
     /// No reset undoes the change.
@@ -83,6 +85,7 @@ impl PooledConnection {
             in_flight: None,
             harmless: false,
             stream: None,
+            open_write: None,
             touched: false,
             spent: false,
             warnings: 0,
@@ -107,6 +110,11 @@ impl PooledConnection {
     /// Takes the positions of writes from now on.
     pub(crate) fn set_tracker(&mut self, tracker: Option<Arc<Tracker>>) {
         self.tracker = tracker;
+    }
+
+    /// Notes that the stream which has begun writes.
+    pub(crate) fn set_open_write(&mut self, write: OpenWrite) {
+        self.open_write = Some(write);
     }
 
     /// Returns whether the positions of its writes are taken.
@@ -403,6 +411,7 @@ impl PooledConnection {
     /// Notes that the last row of the stream was read, or its error.
     pub(crate) fn end_stream(&mut self) {
         self.stream = None;
+        self.open_write = None;
         self.note_answer();
     }
 

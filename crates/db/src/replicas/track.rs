@@ -82,6 +82,33 @@ impl Write {
     }
 }
 
+/// A stream that writes, from its start to its end, which a drop is, too: it commits at its end.
+#[derive(Debug)]
+pub(crate) struct OpenWrite {
+    db: DbId,
+    frames: SmallVec<[Arc<Frame>; 1]>,
+}
+
+impl OpenWrite {
+    fn new(mut write: Write) -> Self {
+        let db = write.db;
+        let frames = write.noted.drain(..).map(|(frame, _)| frame).collect();
+        let open = OpenWrite { db, frames };
+        for frame in &open.frames {
+            frame.with_own(db, |own| own.open());
+        }
+        open
+    }
+}
+
+impl Drop for OpenWrite {
+    fn drop(&mut self) {
+        for frame in &self.frames {
+            frame.with_own(self.db, |own| own.close());
+        }
+    }
+}
+
 impl Drop for Write {
     fn drop(&mut self) {
         for (frame, _) in self.noted.drain(..) {
@@ -122,6 +149,10 @@ impl PooledConnection {
             // A cancel from here on drops `write`.
             let answer = self.send_plain(op, site).await;
             let position = self.driver().take_position();
+            if O::STREAMS && answer.is_ok() && self.status() == Status::Idle {
+                self.set_open_write(OpenWrite::new(write));
+                return answer;
+            }
             match self.what_was_written(commits, answer.as_ref().err()) {
                 Written::Nothing => write.cancel(),
                 // Dropped.

@@ -230,3 +230,50 @@ async fn read_sees_a_write_whose_plan_was_stale() {
     })
     .await;
 }
+
+/// Writes so many bytes that the server cannot end it before they are read.
+const LARGE: &str = "INSERT INTO t SELECT 1000 + id, id FROM generate_series(1, 20000) id RETURNING repeat('x', 1000)";
+
+/// Writes beside a stream that writes, and reads after its end.
+async fn write_beside_a_stream(copies: bool) {
+    let pair = Pair::start(&[]).await;
+    let db = pair
+        .open_with(|builder| builder.replica_wait(FOREVER))
+        .await;
+    let end_of_writing = async |pair: &Pair| {
+        write(&db, 1).await;
+        // It has not committed yet.
+        assert_eq!(read(&db, 1).await, (1, false));
+        pair.catch_up().await;
+        pair.pause().await;
+    };
+    cenote::scope(async {
+        if copies {
+            let sql = format!("COPY ({LARGE}) TO STDOUT");
+            let mut copy = db.copy_out(&sql).await.unwrap();
+            end_of_writing(&pair).await;
+            while copy.try_next().await.unwrap().is_some() {}
+        } else {
+            let mut rows = db.stream(LARGE, ()).await.unwrap();
+            end_of_writing(&pair).await;
+            while rows.try_next().await.unwrap().is_some() {}
+        }
+        let sql = "SELECT count(*), pg_is_in_recovery() FROM t";
+        let seen: (i64, bool) = db.reading().query_as_one(sql, ()).await.unwrap();
+        assert_eq!(seen, (20_100, false));
+        pair.resume().await;
+        write(&db, 1).await;
+        assert_eq!(read(&db, 1).await, (2, true));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn write_beside_a_stream_does_not_cover_it() {
+    write_beside_a_stream(false).await;
+}
+
+#[tokio::test]
+async fn write_beside_a_copy_of_rows_does_not_cover_it() {
+    write_beside_a_stream(true).await;
+}
