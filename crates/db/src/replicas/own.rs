@@ -74,6 +74,13 @@ impl Own {
         }
     }
 
+    /// Notes that reads have to see what another coroutine has written, too.
+    pub(crate) fn see(&mut self, other: &Own) {
+        if let Some(position) = other.position() {
+            self.read_after(position);
+        }
+    }
+
     fn raise(&mut self, position: LogPosition) {
         let order = |it: LogPosition| (it.history.timeline, it.lsn);
         let is_older = |own: LogPosition| {

@@ -182,6 +182,21 @@ async fn spawned_coroutine_begins_with_its_parents_writes() {
 }
 
 #[tokio::test]
+async fn coroutine_sees_what_was_written_after_it_was_made() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    pair.pause().await;
+    cenote::scope(async {
+        let child = cenote::scope(read(&db, 1));
+        let hosted = cenote::Coroutine::new();
+        write(&db, 1).await;
+        assert_eq!(child.await, (1, false));
+        hosted.enter(|| assert!(db.position().is_some()));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn coroutine_sees_the_writes_of_one_that_it_awaits() {
     let pair = Pair::start(&[]).await;
     let db = pair.open().await;
