@@ -78,7 +78,7 @@ impl PostgresConnection {
             let done = match is_asked {
                 false => poll_fn(|cx| self.poll_receive(cx, &mut answer)).await,
                 // Boxed, so that the future of the fast path stays small.
-                true => Box::pin(self.receive_with_position(&mut answer)).await,
+                true => Box::pin(self.receive_before_position(&mut answer)).await,
             };
             self.finish_call(done)?;
             check_committed(&mut answer, before, request.sql);
@@ -90,7 +90,9 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             self.in_flight = InFlight::Statement;
-            self.position.ask_again(is_asked);
+            if is_asked {
+                Box::pin(self.ask_position_again()).await;
+            }
         }
         // Boxed, so that the future of the fast path stays small.
         let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
@@ -128,7 +130,9 @@ impl PostgresConnection {
         let is_wanted = self.position.is_wanted();
         let (mut answer, by) = self.execute_once(begin, request).await?;
         if self.forget_if_stale(&answer, &by, was_idle) {
-            self.position.ask_again(is_wanted);
+            if is_wanted {
+                self.ask_position_again().await;
+            }
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -140,6 +144,9 @@ impl PostgresConnection {
     pub(super) async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
+        if unknown.is_some() && self.position.is_due() {
+            self.receive_position().await;
+        }
         if let Some(layout) = unknown
             && self.look_up_types_of(&layout, &mut outcome).await?
             && let Some(statement) = self.cache.get(sql)
@@ -201,7 +208,7 @@ impl PostgresConnection {
         self.note_preparing(&by);
         match self.position.is_asked() {
             false => self.receive(&mut answer).await?,
-            true => self.receive_with_position(&mut answer).await?,
+            true => self.receive_before_position(&mut answer).await?,
         }
         self.keep(&by, request.sql, &answer);
         answer.explain(request.params.len(), by.name());

@@ -6,6 +6,7 @@ use cenote::{CallOptions, Db, Kind};
 
 use super::{IS_REPLICA, Pair, is_replica, is_used, read, write};
 use crate::servers::own::send;
+use crate::servers::scripted::Scripted;
 use crate::servers::{WHO, free_port, soon, until};
 
 /// Takes long, and holds a lock on `t` meanwhile.
@@ -297,6 +298,34 @@ async fn closed_handle_closes_its_replicas() {
             .await
             .unwrap()
             == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn position_that_is_late_fails_no_write() {
+    let server = Scripted::new(|mut client| async move {
+        client.let_in().await;
+        // It answers the call, and not the query for the position behind it.
+        let is_position = |sql: &str| sql.contains("pg_current_wal_insert_lsn");
+        client.converse_until(is_position).await;
+    })
+    .await;
+    // Shorter than the wait for the position.
+    let limit = Duration::from_millis(400);
+    let builder = Db::builder(&server.dsn()).replica(server.dsn());
+    let db = builder.statement_timeout(limit).open().await.unwrap();
+    let sql = "UPDATE t SET n = 1";
+    cenote::scope(async {
+        db.exec(sql, ()).await.unwrap();
+        assert!(db.position().unwrap().is_unknown());
+        let in_transaction = async || db.exec(sql, ()).await.map(drop);
+        db.transaction(in_transaction).await.unwrap();
+        assert!(db.position().unwrap().is_unknown());
+        let tx = db.begin().await.unwrap();
+        db.exec(sql, ()).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(db.peek().is_none());
     })
     .await;
 }
