@@ -329,3 +329,22 @@ async fn position_that_is_late_fails_no_write() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn read_of_a_replica_that_is_late_does_not_wait_for_its_rows() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    cenote::scope(async {
+        // The replay has taken a lock on the table, and stands still before the end of its transaction.
+        let tx = pair.at_primary.begin().await.unwrap();
+        let lock = "LOCK TABLE t IN ACCESS EXCLUSIVE MODE; SELECT pg_switch_wal()";
+        tx.exec(lock, ()).await.unwrap();
+        pair.catch_up().await;
+        pair.pause().await;
+        tx.commit().await.unwrap();
+        write(&db, 1).await;
+        let seen = soon("the primary answers", read(&db, 1)).await;
+        assert_eq!(seen, (1, false));
+    })
+    .await;
+}
