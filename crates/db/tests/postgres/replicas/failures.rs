@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote::{CallOptions, Db, Kind};
 
-use super::{IS_REPLICA, Pair, is_replica, is_used, read, write};
+use super::{FOREVER, IS_REPLICA, Pair, is_replica, is_used, read, write};
 use crate::servers::own::send;
 use crate::servers::scripted::Scripted;
 use crate::servers::{WHO, free_port, soon, until};
@@ -345,6 +345,50 @@ async fn read_of_a_replica_that_is_late_does_not_wait_for_its_rows() {
         write(&db, 1).await;
         let seen = soon("the primary answers", read(&db, 1)).await;
         assert_eq!(seen, (1, false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropped_close_closes_the_connections_to_the_replica() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    assert!(db.replicas()[0].connections > 0);
+    let held = db.connection().await.unwrap();
+    {
+        let mut closing = std::pin::pin!(db.close_and_drain(FOREVER));
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(closing.as_mut().poll(cx)));
+        assert!(polled.await.is_pending());
+    }
+    until("they are closed", async || {
+        db.replicas()[0].connections == 0
+    })
+    .await;
+    drop(held);
+}
+
+#[tokio::test]
+async fn close_and_drain_waits_for_what_runs_on_the_replica() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    let reading = db.reading();
+    cenote::scope(async {
+        let tx = reading.transaction_options().read_only();
+        let tx = tx.begin().await.unwrap();
+        assert!(is_replica(&db).await);
+        let left = db
+            .close_and_drain(Duration::from_millis(1))
+            .await
+            .unwrap_err();
+        assert!(
+            left.to_string().contains("1 connection was still in use"),
+            "{left}"
+        );
+        let draining = db.close_and_drain(FOREVER);
+        let (drained, ended) =
+            soon("both end", async { tokio::join!(draining, tx.commit()) }).await;
+        drained.unwrap();
+        ended.unwrap();
     })
     .await;
 }
