@@ -1,9 +1,10 @@
 //! The handle that thousands of tasks share.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use cenote_pool::{CloseError, Counters, DestroyError, Pool, Status};
@@ -584,8 +585,7 @@ impl Db {
     /// A connection did not close in order. It is gone nevertheless.
     pub async fn close(&self) -> Result<()> {
         self.handle.close();
-        let closed = self.handle.pool.close().await;
-        self.close_replicas().await;
+        let closed = together(self.pools().map(|pool| pool.close())).await;
         self.handle.hub.ended().await;
         closed.map_err(not_closed)
     }
@@ -601,10 +601,15 @@ impl Db {
     /// Connections were still in use at the deadline; the message names their call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
         self.handle.close();
-        let drained = self.handle.pool.close_and_drain(deadline).await;
-        self.close_replicas().await;
+        let drained = together(self.pools().map(|pool| pool.close_and_drain(deadline))).await;
         self.handle.hub.ended().await;
         drained.map_err(not_closed)
+    }
+
+    /// Returns the pool of the handle, and those of its replicas.
+    fn pools(&self) -> impl Iterator<Item = &Pool<ConnectionManager>> {
+        let replicas = self.handle.replicas.iter().flat_map(|all| all.handles());
+        std::iter::once(&self.handle.pool).chain(replicas.map(|replica| &replica.pool))
     }
 
     /// Runs a future in the background, on the runtime that the handle lives on.
@@ -627,6 +632,54 @@ impl Db {
         for replica in self.handle.replicas.iter().flat_map(|all| all.handles()) {
             replica.pool.replace_all();
         }
+    }
+}
+
+/// Closes pools beside each other, each from the first poll on, and merges what is left of them.
+///
+/// # Cancel safety
+///
+/// As the closing of a pool.
+async fn together(
+    closing: impl Iterator<Item = impl Future<Output = Result<(), CloseError<Error>>>>,
+) -> Result<(), CloseError<Error>> {
+    let mut closing: Vec<_> = closing.map(|closing| (Box::pin(closing), None)).collect();
+    poll_fn(|cx| {
+        let mut is_over = true;
+        for (closing, closed) in &mut closing {
+            if closed.is_none() {
+                match closing.as_mut().poll(cx) {
+                    Poll::Ready(result) => *closed = Some(result),
+                    Poll::Pending => is_over = false,
+                }
+            }
+        }
+        match is_over {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    let mut left: Option<CloseError<Error>> = None;
+    for (n, (_, closed)) in closing.into_iter().enumerate() {
+        let Some(Err(mut error)) = closed else {
+            continue;
+        };
+        if n > 0 {
+            // A connection to a replica that does not close in order has nothing that could be lost.
+            error.errors.clear();
+        }
+        match &mut left {
+            None => left = Some(error),
+            Some(left) => {
+                left.left.append(&mut error.left);
+                left.still_in_use += error.still_in_use;
+            }
+        }
+    }
+    match left {
+        Some(left) if !left.errors.is_empty() || left.still_in_use > 0 => Err(left),
+        _ => Ok(()),
     }
 }
 

@@ -184,6 +184,7 @@ impl Bound {
 
     pub(crate) fn push(&self, level: Level) {
         let mut state = self.state();
+        state.had_level = true;
         state.levels.push(level);
     }
 

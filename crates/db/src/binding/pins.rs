@@ -1,7 +1,7 @@
 //! What pins a bound connection, and when it goes back to the pool.
 //!
-//! A transaction, a live statement, an explicit holder or a changed session pins it. Every change that can
-//! remove the last of these calls [`State::release_if_free`].
+//! A transaction, a live statement, an explicit holder or a changed session pins it; a transaction alone pins one to a replica.
+//! Every change that can remove the last of these calls [`State::release_if_free`].
 
 use super::state::{Deferred, LostSession, Seat, State};
 
@@ -24,12 +24,15 @@ impl State {
 
     /// Returns whether a transaction, a statement, a holder or a changed session pins the connection.
     pub(super) fn is_pinned(&self) -> bool {
+        if self.is_of_replica && self.had_level {
+            return !self.levels.is_empty();
+        }
         !self.levels.is_empty() || self.statements > 0 || self.explicit > 0 || self.session
     }
 
     /// Pins the connection until its coroutine ends, because its session was changed.
     pub(super) fn pin_session(&mut self) {
-        self.session |= self.owner.is_some();
+        self.session |= self.owner.is_some() && !self.is_of_replica;
     }
 
     /// Takes the lease out of its seat if nothing pins the connection; dropping the lease gives the connection back.

@@ -12,6 +12,10 @@ use crate::{Error, Kind, Result};
 
 pub(super) struct State {
     pub(super) seat: Seat,
+    /// On a replica it serves one transaction: what the coroutine does afterwards belongs to the primary again.
+    pub(super) is_of_replica: bool,
+    /// A transaction has begun on it.
+    pub(super) had_level: bool,
     /// The frame that has the connection. `None` for statements and connections outside coroutines.
     pub(super) owner: Option<Weak<Frame>>,
     pub(super) levels: Vec<Level>,
@@ -74,7 +78,9 @@ impl Deferred {
 impl State {
     pub(super) fn new(lease: Lease) -> Self {
         State {
+            is_of_replica: lease.is_of_replica(),
             seat: Seat::Here(lease),
+            had_level: false,
             owner: None,
             levels: Vec::new(),
             statements: 0,

@@ -192,6 +192,11 @@ impl Bound {
                 return SeatCheck::Never(Error::new(Kind::Busy, message).at("opened at", site));
             }
             Seat::Lent { site, .. } => return SeatCheck::Wait(site, within),
+            Seat::Gone if state.is_of_replica && state.levels.is_empty() => {
+                let message = "the transaction on a replica in which this statement was prepared has ended, and \
+                               the statement with it: prepare it after the transaction, or again in each";
+                return SeatCheck::Never(Error::new(Kind::TransactionEnded, message));
+            }
             Seat::Gone => {
                 let message = match state.lost_session {
                     LostSession::No => "the connection was lost",

@@ -53,6 +53,9 @@ pub(crate) trait Op: Send + Sync {
     /// Whether the request runs or not makes no difference: dropped, it dooms no transaction.
     const HARMLESS: bool = false;
 
+    /// Answered without an error, the request is still under way: it ends with its stream.
+    const STREAMS: bool = false;
+
     /// Sends the request.
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
 
@@ -374,6 +377,8 @@ pub(crate) struct StartStream<'a>(pub(crate) Request<'a>, pub(crate) Option<&'a 
 
 impl Op for StartStream<'_> {
     type Out = Arc<Columns>;
+
+    const STREAMS: bool = true;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Arc<Columns>>> {
         on.start_stream(self.0)

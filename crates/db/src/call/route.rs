@@ -407,7 +407,7 @@ impl Unpinned {
     /// hook cleans up.
     fn leaves_nothing(&self) -> bool {
         let lease = &self.lease;
-        let given_up = lease.is_broken() || lease.is_unsettled();
+        let given_up = lease.is_broken() || lease.has_call();
         given_up || (!self.is_open() && !lease.is_touched())
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Frame {
     has_lost: AtomicBool,
     /// `written` is not empty; for root frames only. Relaxed: a coroutine sees its own writes.
     pub(super) has_written: AtomicBool,
+    /// It has run before; for root frames only. Relaxed: a coroutine sees its own writes.
+    has_run: AtomicBool,
     /// Another coroutine polls this one, and waits for it. Relaxed: a coroutine sees its own writes.
     is_surrounded: AtomicBool,
     /// The coroutine was dropped before it had returned. Relaxed: a coroutine sees its own writes.
@@ -134,6 +136,7 @@ impl Frame {
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             has_written: AtomicBool::new(false),
+            has_run: AtomicBool::new(false),
             is_surrounded: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -169,6 +172,12 @@ impl Frame {
             return;
         }
         let surrounding = look();
+        if !self.has_run.load(Ordering::Relaxed) {
+            self.has_run.store(true, Ordering::Relaxed);
+            if let Some(surrounding) = &surrounding {
+                self.see_written(surrounding);
+            }
+        }
         let is_surrounded = surrounding.is_some();
         if is_surrounded || self.is_surrounded.load(Ordering::Relaxed) {
             self.state().surrounding = surrounding.map(|frame| Arc::downgrade(&frame));

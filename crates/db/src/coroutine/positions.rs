@@ -16,12 +16,31 @@ impl Frame {
             let parent = parent.root_of();
             // Relaxed: a coroutine sees its own writes.
             if parent.has_written.load(Ordering::Relaxed) {
-                let written = parent.state().written.clone();
+                let inherited = |(db, own): &(DbId, Own)| (*db, own.inherited());
+                let written = parent.state().written.iter().map(inherited).collect();
                 frame.state().written = written;
                 frame.has_written.store(true, Ordering::Relaxed);
             }
         }
         frame
+    }
+
+    /// Notes what the coroutine that polls this one for the first time has written, perhaps since it made this one.
+    pub(super) fn see_written(&self, surrounding: &Arc<Frame>) {
+        let root = surrounding.root_of();
+        if !root.has_written.load(Ordering::Relaxed) {
+            return;
+        }
+        let inherited = |(db, own): &(DbId, Own)| (*db, own.inherited());
+        let theirs: Vec<_> = root.state().written.iter().map(inherited).collect();
+        let mut state = self.state();
+        for (db, theirs) in theirs {
+            match state.written.iter_mut().find(|(of, _)| *of == db) {
+                Some((_, own)) => own.see(&theirs),
+                None => state.written.push((db, theirs)),
+            }
+        }
+        self.has_written.store(true, Ordering::Relaxed);
     }
 
     /// Calls a function with what this coroutine has written on a `Db`. It runs under the lock of the frame.

@@ -458,10 +458,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
     #[doc(hidden)]
     fn expect_position(&mut self) {}
 
-    /// Returns the position at the end of the last call, if it was [expected](Connection::expect_position) and is known.
+    /// Waits for the position at the end of the last call, if it was [expected](Connection::expect_position). Dropped, the
+    /// connection has to be [settled](Connection::settle), and its status stays known.
     #[doc(hidden)]
-    fn take_position(&mut self) -> Option<LogPosition> {
-        None
+    fn take_position(&mut self) -> BoxFuture<'_, Option<LogPosition>> {
+        Box::pin(async { None })
     }
 
     /// Asks the primary for its position. No transaction is open.

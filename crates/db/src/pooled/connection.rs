@@ -13,12 +13,14 @@ use crate::Result;
 use crate::binding::writers::Writer;
 use crate::call::listens;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
-use crate::driver::{Connection, Dialect, History, Request, Reset, SharedAnswer, Status};
+use crate::driver::{
+    Connection, Dialect, History, LogPosition, Request, Reset, SharedAnswer, Status,
+};
 use crate::pooled::activity::Activity;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
 use crate::pooled::statement_log::StatementLog;
-use crate::replicas::Tracker;
+use crate::replicas::{OpenWrite, Tracker};
 use crate::sql::{self, Class};
 use crate::types::value::Value;
 
@@ -36,6 +38,10 @@ pub struct PooledConnection {
     harmless: bool,
     /// The class of the text whose rows are streamed, until the last row is read.
     stream: Option<Class>,
+    /// The position at the end of the last call is not told yet.
+    is_position_due: bool,
+    /// That stream writes, and commits at its end.
+    open_write: Option<OpenWrite>,
     /// The session may have changed since connecting.
     touched: bool,
     /// No reset undoes the change.
@@ -83,6 +89,8 @@ impl PooledConnection {
             in_flight: None,
             harmless: false,
             stream: None,
+            is_position_due: false,
+            open_write: None,
             touched: false,
             spent: false,
             warnings: 0,
@@ -109,6 +117,11 @@ impl PooledConnection {
         self.tracker = tracker;
     }
 
+    /// Notes that the stream which has begun writes.
+    pub(crate) fn set_open_write(&mut self, write: OpenWrite) {
+        self.open_write = Some(write);
+    }
+
     /// Returns whether the positions of its writes are taken.
     pub(crate) fn is_tracked(&self) -> bool {
         self.tracker.is_some()
@@ -121,6 +134,10 @@ impl PooledConnection {
 
     pub(crate) fn dialect(&self) -> &'static Dialect {
         self.log.dialect
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -175,7 +192,7 @@ impl PooledConnection {
     ) -> Result<O::Out> {
         if let Some(tracker) = &self.tracker {
             let tracker = Arc::clone(tracker);
-            return self.send_tracked(op, tracker, site).await;
+            return self.send_tracked(op, tracker, site, None).await;
         }
         self.send_plain(op, site).await
     }
@@ -298,10 +315,25 @@ impl PooledConnection {
         runtime: &dyn Runtime,
         limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
+        if let Some(tracker) = &self.tracker {
+            let tracker = Arc::clone(tracker);
+            return self.send_tracked(op, tracker, site, limit).await;
+        }
+        self.send_plain_within(op, site, runtime, limit).await
+    }
+
+    /// As [`send_within`](PooledConnection::send_within), without taking a position.
+    pub(crate) async fn send_plain_within<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+        runtime: &dyn Runtime,
+        limit: Option<TimeLimit>,
+    ) -> Result<O::Out> {
         let Some(limit) = limit else {
-            return self.send(op, site).await;
+            return self.send_plain(op, site).await;
         };
-        let answer = within(runtime, Some(limit.time), self.send(op, site)).await;
+        let answer = within(runtime, Some(limit.time), self.send_plain(op, site)).await;
         answer.unwrap_or_else(|| Err(limit.exceeded()))
     }
 
@@ -330,7 +362,38 @@ impl PooledConnection {
 
     /// Returns whether an earlier call has to be settled before the next.
     pub(crate) fn is_unsettled(&self) -> bool {
+        self.has_call() || self.is_position_due
+    }
+
+    /// Returns whether an earlier call is not answered.
+    pub(crate) fn has_call(&self) -> bool {
         self.in_flight.is_some() || self.stream.is_some()
+    }
+
+    /// Waits for the position at the end of the last call, or asks for it if the call has not, but not for long: the call is
+    /// answered. `None` if it is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped or late, the connection has an unanswered query, which is settled before the next call.
+    pub(crate) async fn end_position(&mut self, asks: bool, most: Duration) -> Option<LogPosition> {
+        let runtime = Arc::clone(&self.runtime);
+        self.is_position_due = true;
+        let connection = &mut self.connection;
+        let told = async {
+            match connection.take_position().await {
+                None if asks => connection.ask_position().await.map(Some),
+                position => Ok(position),
+            }
+        };
+        let told = within(&runtime, Some(most), told).await;
+        self.is_position_due = told.is_none();
+        match told {
+            Some(Ok(position)) => return position,
+            Some(Err(error)) => tracing::debug!(%error, "the position after a write is unknown"),
+            None => tracing::debug!("the position after a write was not told in time"),
+        }
+        None
     }
 
     pub(crate) fn touch(&mut self) {
@@ -403,6 +466,7 @@ impl PooledConnection {
     /// Notes that the last row of the stream was read, or its error.
     pub(crate) fn end_stream(&mut self) {
         self.stream = None;
+        self.open_write = None;
         self.note_answer();
     }
 
@@ -488,9 +552,10 @@ impl PooledConnection {
     ///
     /// Dropped, the connection is still unsettled.
     pub(crate) async fn settle(&mut self) -> Result<()> {
-        if self.in_flight.is_some() {
+        if self.in_flight.is_some() || self.is_position_due {
             // `settle` ends a stream as well.
             self.connection.settle().await?;
+            self.is_position_due = false;
             self.end_stream();
         }
         if self.stream.is_some() {

@@ -510,7 +510,8 @@ impl Connection for PostgresConnection {
         match (&self.stream, &self.copy) {
             (Some(stream), _) => stream.status(),
             (None, Some(copy)) => copy.status(),
-            (None, None) if self.wire.is_at_rest() => self.status,
+            // The query for the position changes nothing.
+            (None, None) if self.wire.is_at_rest() || self.position.is_due() => self.status,
             (None, None) => Status::Unknown,
         }
     }
@@ -603,8 +604,8 @@ impl Connection for PostgresConnection {
         self.position = EndPosition::Wanted;
     }
 
-    fn take_position(&mut self) -> Option<LogPosition> {
-        self.position.take()
+    fn take_position(&mut self) -> BoxFuture<'_, Option<LogPosition>> {
+        Box::pin(self.told_position())
     }
 
     fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {

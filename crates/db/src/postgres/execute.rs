@@ -74,10 +74,11 @@ impl PostgresConnection {
             let queued = self.send(begin, &request, &by);
             self.finish_call(queued)?;
             let mut answer = by.answer(begin, &request);
-            let done = match self.position.is_asked() {
+            let is_asked = self.position.is_asked();
+            let done = match is_asked {
                 false => poll_fn(|cx| self.poll_receive(cx, &mut answer)).await,
                 // Boxed, so that the future of the fast path stays small.
-                true => Box::pin(self.receive_with_position(&mut answer)).await,
+                true => Box::pin(self.receive_before_position(&mut answer)).await,
             };
             self.finish_call(done)?;
             check_committed(&mut answer, before, request.sql);
@@ -89,6 +90,9 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             self.in_flight = InFlight::Statement;
+            if is_asked {
+                Box::pin(self.ask_position_again()).await;
+            }
         }
         // Boxed, so that the future of the fast path stays small.
         let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
@@ -123,8 +127,12 @@ impl PostgresConnection {
             return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
+        let is_wanted = self.position.is_wanted();
         let (mut answer, by) = self.execute_once(begin, request).await?;
         if self.forget_if_stale(&answer, &by, was_idle) {
+            if is_wanted {
+                self.ask_position_again().await;
+            }
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -136,6 +144,9 @@ impl PostgresConnection {
     pub(super) async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
+        if unknown.is_some() && self.position.is_due() {
+            self.receive_position().await;
+        }
         if let Some(layout) = unknown
             && self.look_up_types_of(&layout, &mut outcome).await?
             && let Some(statement) = self.cache.get(sql)
@@ -197,7 +208,7 @@ impl PostgresConnection {
         self.note_preparing(&by);
         match self.position.is_asked() {
             false => self.receive(&mut answer).await?,
-            true => self.receive_with_position(&mut answer).await?,
+            true => self.receive_before_position(&mut answer).await?,
         }
         self.keep(&by, request.sql, &answer);
         answer.explain(request.params.len(), by.name());

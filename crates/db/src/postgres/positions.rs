@@ -23,8 +23,10 @@ pub(super) enum EndPosition {
     NotWanted,
     /// The next call asks for it.
     Wanted,
-    /// The query for it is in flight.
+    /// The query for it is in flight, behind the call.
     Asked,
+    /// The call is answered, and the query is not.
+    Due,
     Known(LogPosition),
 }
 
@@ -37,6 +39,11 @@ impl EndPosition {
     #[inline]
     pub(super) fn is_asked(self) -> bool {
         self == EndPosition::Asked
+    }
+
+    #[inline]
+    pub(super) fn is_due(self) -> bool {
+        self == EndPosition::Due
     }
 
     pub(super) fn take(&mut self) -> Option<LogPosition> {
@@ -87,12 +94,12 @@ impl PostgresConnection {
         self.position = EndPosition::Asked;
     }
 
-    /// Receives the answer of a call, and then the position. That the position is not told does not concern the call.
+    /// Receives the answer of a call that the query for the position is behind.
     ///
     /// # Cancel safety
     ///
     /// If dropped, the call is unsettled; `settle_all` ends it.
-    pub(super) async fn receive_with_position(&mut self, answer: &mut Answer) -> Result<()> {
+    pub(super) async fn receive_before_position(&mut self, answer: &mut Answer) -> Result<()> {
         self.position = EndPosition::NotWanted;
         let batches = self.wire.unanswered_batches();
         poll_fn(|cx| {
@@ -114,9 +121,31 @@ impl PostgresConnection {
             }
         })
         .await?;
+        self.position = EndPosition::Due;
+        Ok(())
+    }
+
+    /// Returns the position at the end of the last call, if it was asked for and is told.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the query is unsettled; `settle_all` ends it.
+    pub(super) async fn told_position(&mut self) -> Option<LogPosition> {
+        if self.position.is_due() {
+            self.receive_position().await;
+            // That the position is not told does not concern the call.
+            let _ = self.finish_call(Ok(()));
+        }
+        self.position.take()
+    }
+
+    /// Receives the position that is due, in the middle of a call.
+    pub(super) async fn receive_position(&mut self) {
         let warnings = self.warnings_so_far();
         let mut told = Answer::new(true);
-        if self.receive(&mut told).await.is_ok()
+        let received = self.receive(&mut told).await;
+        self.position = EndPosition::NotWanted;
+        if received.is_ok()
             && let Some(position) = told
                 .outcome(warnings)
                 .ok()
@@ -124,7 +153,14 @@ impl PostgresConnection {
         {
             self.position = EndPosition::Known(position);
         }
-        Ok(())
+    }
+
+    /// Asks again: the call runs a second time, and what is told now is from before its effect.
+    pub(super) async fn ask_position_again(&mut self) {
+        if self.position.is_due() {
+            self.receive_position().await;
+        }
+        self.position = EndPosition::Wanted;
     }
 
     /// Runs a short command of the driver's own, and asks for the position at its end.
@@ -138,7 +174,7 @@ impl PostgresConnection {
         self.wire.note_query();
         self.queue_position();
         let mut answer = Answer::new(false);
-        let done = self.receive_with_position(&mut answer).await;
+        let done = self.receive_before_position(&mut answer).await;
         self.finish_call(done)?;
         match answer.error() {
             Some(error) => Err(error),
@@ -147,14 +183,27 @@ impl PostgresConnection {
     }
 
     /// Asks for the position alone.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the query is unsettled; `settle_all` ends it.
     pub(super) async fn ask_for_position(&mut self) -> Result<LogPosition> {
         if self.status != Status::Idle {
             let message = "the position is asked for between transactions only";
             return Err(Error::new(Kind::Busy, message));
         }
         self.begin_call(InFlight::Brief)?;
-        let told = self.simple(POSITION_AND_CLUSTER, Answer::new(true)).await;
-        let mut told = self.finish_call(told)?;
+        let mark = self.wire.mark();
+        if let Err(wrong) = frontend::query(self.wire.outbox(), POSITION_AND_CLUSTER) {
+            self.wire.undo(mark);
+            return self.finish_call(Err(wrong));
+        }
+        self.wire.note_query();
+        self.position = EndPosition::Due;
+        let mut told = Answer::new(true);
+        let received = self.receive(&mut told).await;
+        self.position = EndPosition::NotWanted;
+        self.finish_call(received)?;
         let told = told.outcome(0)?;
         self.read_position(told).ok_or_else(|| {
             let message = "the server does not tell its position in the log";

@@ -107,11 +107,4 @@ impl Db {
             frame.with_own(tracker.db(), |own| own.read_after(position));
         }
     }
-
-    pub(crate) async fn close_replicas(&self) {
-        for handle in self.handle().replicas.iter().flat_map(|all| all.handles()) {
-            // A replica that does not close in order has nothing that could be lost.
-            let _ = handle.pool.close().await;
-        }
-    }
 }

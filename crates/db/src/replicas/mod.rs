@@ -33,7 +33,7 @@ pub use self::api::ReplicaStatus;
 pub(crate) use self::own::{Needed, Own};
 pub use self::position::{LogPosition, Position};
 use self::primary::Primary;
-pub(crate) use self::track::Tracker;
+pub(crate) use self::track::{OpenWrite, Tracker};
 use crate::driver::History;
 use crate::pooled::handle::Handle;
 

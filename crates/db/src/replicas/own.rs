@@ -11,6 +11,8 @@ pub(crate) struct Own {
     unknown: u64,
     /// Of these, how many had ended when a write began whose position is known.
     covered: u64,
+    /// How many streams that write have not ended: each commits at its end, after any position that is known now.
+    open: u64,
 }
 
 /// What a read of a coroutine has to see.
@@ -40,6 +42,26 @@ impl Own {
         self.unknown += 1;
     }
 
+    /// Notes that a stream that writes has begun.
+    pub(crate) fn open(&mut self) {
+        self.open += 1;
+    }
+
+    /// Notes that a stream that writes has ended, at an unknown position.
+    pub(crate) fn close(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        self.lose();
+    }
+
+    /// Returns what a new coroutine begins with. Nobody will tell it that a stream has ended.
+    pub(crate) fn inherited(&self) -> Self {
+        Own {
+            unknown: self.unknown + self.open,
+            open: 0,
+            ..*self
+        }
+    }
+
     /// Notes that reads have to see this position, too.
     pub(crate) fn read_after(&mut self, position: Position) {
         match position.0 {
@@ -49,6 +71,13 @@ impl Own {
                 Some(own) if own.history.cluster != position.history.cluster => self.lose(),
                 _ => self.raise(position),
             },
+        }
+    }
+
+    /// Notes that reads have to see what another coroutine has written, too.
+    pub(crate) fn see(&mut self, other: &Own) {
+        if let Some(position) = other.position() {
+            self.read_after(position);
         }
     }
 
@@ -64,7 +93,7 @@ impl Own {
 
     pub(crate) fn needed(&self) -> Needed {
         match self.reached {
-            _ if self.unknown > self.covered => Needed::Primary,
+            _ if self.open > 0 || self.unknown > self.covered => Needed::Primary,
             Some(position) => Needed::Position(position),
             None => Needed::Nothing,
         }
@@ -101,6 +130,21 @@ mod tests {
         assert_eq!(own.needed(), Needed::Primary);
         let late = own.begin();
         own.reach(late, at(1, 1, 20));
+        assert_eq!(own.needed(), Needed::Position(at(1, 1, 20)));
+    }
+
+    #[test]
+    fn stream_that_writes_needs_the_primary_until_a_later_write() {
+        let mut own = Own::default();
+        own.open();
+        own.reach(own.begin(), at(1, 1, 10));
+        assert_eq!(own.needed(), Needed::Primary);
+        let mut child = own.inherited();
+        child.reach(child.begin(), at(1, 1, 15));
+        assert_eq!(child.needed(), Needed::Position(at(1, 1, 15)));
+        own.close();
+        assert_eq!(own.needed(), Needed::Primary);
+        own.reach(own.begin(), at(1, 1, 20));
         assert_eq!(own.needed(), Needed::Position(at(1, 1, 20)));
     }
 

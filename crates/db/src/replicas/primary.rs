@@ -16,6 +16,8 @@ const PAGE_HEADER: u64 = 64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Primary {
     newest: Option<LogPosition>,
+    /// When that was noted first.
+    newest_at: Option<Instant>,
     /// Of the newest history only; times and positions grow.
     samples: VecDeque<(Instant, u64)>,
 }
@@ -37,7 +39,7 @@ impl Primary {
             Some(newest) if is_former(position.history, newest.history) => return,
             _ => self.samples.clear(),
         }
-        self.newest = Some(position);
+        (self.newest, self.newest_at) = (Some(position), Some(now));
         let is_due = self
             .samples
             .back()
@@ -53,8 +55,12 @@ impl Primary {
     /// Returns how long ago the primary wrote the first sample that a replica lacks which has replayed up to `replayed`.
     pub(crate) fn lag(&self, replayed: u64, now: Instant) -> Duration {
         let reached = replayed.saturating_add(PAGE_HEADER);
-        let missing = self.samples.iter().find(|(_, lsn)| *lsn > reached);
-        missing.map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(*at))
+        let newest = self.newest_at.zip(self.newest);
+        // What was written last is too close to a sample to be one itself, perhaps, and nothing may follow it.
+        let newest = newest.map(|(at, newest)| (at, newest.lsn));
+        let mut samples = self.samples.iter().copied().chain(newest);
+        let missing = samples.find(|(_, lsn)| *lsn > reached);
+        missing.map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(at))
     }
 }
 
@@ -94,6 +100,21 @@ mod tests {
         assert_eq!(primary.lag(0, end), SPACING * 10);
         // An idle primary writes nothing that a replica could lack.
         assert_eq!(primary.lag(10_000, end + SPACING * 100), Duration::ZERO);
+    }
+
+    #[test]
+    fn lag_counts_what_was_written_last() {
+        let (mut primary, now) = (Primary::default(), start());
+        primary.note(at(1, 1000), now, SPACING);
+        // Too soon for a sample of its own, and then the primary rests.
+        let then = now + SPACING / 2;
+        for n in 0..10_u32 {
+            primary.note(at(1, 2000), then + SPACING * n, SPACING);
+        }
+        assert_eq!(primary.lag(1000, then + SPACING * 9), SPACING * 9);
+        assert_eq!(primary.lag(2000, then + SPACING * 9), Duration::ZERO);
+        primary.note(at(2, 500), then + SPACING * 10, SPACING);
+        assert_eq!(primary.lag(100, then + SPACING * 11), SPACING);
     }
 
     #[test]

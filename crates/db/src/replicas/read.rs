@@ -211,8 +211,8 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Asks a replica whether it has replayed enough, and runs the read behind that the first time. A second time the read follows
-    /// alone, so that a long one does not run in vain again and again.
+    /// Asks a replica whether it has replayed enough, and runs the read behind that if the replica is known to have. Otherwise the
+    /// read follows alone: a long one that ran in vain would hold up the answer, and the limit for the wait with it.
     ///
     /// # Cancel safety
     ///
@@ -223,7 +223,8 @@ impl<'s> Search<'s> {
         lease: &mut Lease,
         read: Option<(Request<'_>, &CachedScan)>,
     ) -> Asked {
-        let with_read = read.filter(|_| self.pause.is_none());
+        let is_far = replica.replayed.load(Ordering::Relaxed) >= self.wanted.lsn;
+        let with_read = read.filter(|_| is_far);
         let verify = lease.replays != Some(self.wanted.history);
         let op = ReadAt {
             lsn: self.wanted.lsn,

@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::op::AskPosition;
 use super::position::LogPosition;
 use super::primary::Primary;
 use crate::call::op::{Commits, Op};
 use crate::coroutine::{Frame, call_context};
 use crate::driver::{BoxFuture, Status};
 use crate::pooled::connection::PooledConnection;
-use crate::pooled::shared::DbId;
+use crate::pooled::shared::{DbId, TimeLimit};
 use crate::{Error, Kind, Result};
+
+/// How long a call that is answered waits for the position behind it.
+const POSITION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the connections to the primary share.
 #[derive(Debug)]
@@ -82,6 +84,33 @@ impl Write {
     }
 }
 
+/// A stream that writes, from its start to its end, which a drop is, too: it commits at its end.
+#[derive(Debug)]
+pub(crate) struct OpenWrite {
+    db: DbId,
+    frames: SmallVec<[Arc<Frame>; 1]>,
+}
+
+impl OpenWrite {
+    fn new(mut write: Write) -> Self {
+        let db = write.db;
+        let frames = write.noted.drain(..).map(|(frame, _)| frame).collect();
+        let open = OpenWrite { db, frames };
+        for frame in &open.frames {
+            frame.with_own(db, |own| own.open());
+        }
+        open
+    }
+}
+
+impl Drop for OpenWrite {
+    fn drop(&mut self) {
+        for frame in &self.frames {
+            frame.with_own(self.db, |own| own.close());
+        }
+    }
+}
+
 impl Drop for Write {
     fn drop(&mut self) {
         for (frame, _) in self.noted.drain(..) {
@@ -93,6 +122,8 @@ impl Drop for Write {
 impl PooledConnection {
     /// Sends a request to the primary, and notes the position at its end for the coroutine if the request may commit something.
     ///
+    /// The limit is that of the request. The position may be late: then it is unknown.
+    ///
     /// # Cancel safety
     ///
     /// As [`send`](PooledConnection::send). If the request may commit, the position is unknown.
@@ -102,45 +133,47 @@ impl PooledConnection {
         op: &'c O,
         tracker: Arc<Tracker>,
         site: &'static Location<'static>,
+        limit: Option<TimeLimit>,
     ) -> BoxFuture<'c, Result<O::Out>> {
         Box::pin(async move {
+            let runtime = Arc::clone(self.runtime());
             let commits = op.commits(self.dialect());
             let context = call_context();
             // A guard may be committed by another coroutine than the one that has written.
             let frames = context.frame().into_iter().chain(op.writer());
             let write = match commits {
-                Commits::Nothing => return self.send_plain(op, site).await,
-                _ => Write::begin(tracker.db, frames),
+                Commits::Nothing => None,
+                _ => Some(Write::begin(tracker.db, frames)),
             };
-            if write.noted.is_empty() {
-                return self.send_plain(op, site).await;
-            }
+            let Some(write) = write.filter(|write| !write.noted.is_empty()) else {
+                return self.send_plain_within(op, site, &runtime, limit).await;
+            };
             let is_idle = self.status() == Status::Idle;
-            if commits == Commits::Transaction || (commits == Commits::Statement && is_idle) {
+            let is_expected =
+                commits == Commits::Transaction || (commits == Commits::Statement && is_idle);
+            if is_expected {
                 self.driver().expect_position();
             }
             // A cancel from here on drops `write`.
-            let answer = self.send_plain(op, site).await;
-            let position = self.driver().take_position();
-            match self.what_was_written(commits, answer.as_ref().err()) {
-                Written::Nothing => write.cancel(),
-                // Dropped.
-                Written::Unknown => {}
-                Written::Perhaps => {
-                    let position = match position {
-                        Some(position) => Ok(position),
-                        None => self.send_plain(&AskPosition, site).await,
-                    };
-                    match position {
-                        Ok(position) => {
-                            tracker.note(position, self.now());
-                            write.reach(position);
-                        }
-                        Err(error) => {
-                            tracing::debug!(%error, "the position after a write is unknown");
-                        }
-                    }
+            let answer = self.send_plain_within(op, site, &runtime, limit).await;
+            if O::STREAMS && answer.is_ok() && self.status() == Status::Idle {
+                self.set_open_write(OpenWrite::new(write));
+                return answer;
+            }
+            let written = self.what_was_written(commits, answer.as_ref().err());
+            let asks = matches!(written, Written::Perhaps);
+            let mut position = None;
+            if asks || (is_expected && !self.is_broken() && !self.has_call()) {
+                position = self.end_position(asks, POSITION_PATIENCE).await;
+            }
+            match (written, position) {
+                (Written::Nothing, _) => write.cancel(),
+                (Written::Perhaps, Some(position)) => {
+                    tracker.note(position, self.now());
+                    write.reach(position);
                 }
+                // Dropped.
+                (Written::Perhaps | Written::Unknown, _) => {}
             }
             answer
         })

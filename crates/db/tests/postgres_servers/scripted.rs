@@ -142,6 +142,20 @@ impl Client {
         refuse: impl Fn(&str) -> Option<&'static str>,
         tell: impl Fn(&str) -> Option<String>,
     ) {
+        self.play(refuse, tell, |_| false).await;
+    }
+
+    /// The same, until the client sends a simple query that the server never answers.
+    pub(crate) async fn converse_until(&mut self, is_last: impl Fn(&str) -> bool) {
+        self.play(|_| None, |_| None, is_last).await;
+    }
+
+    async fn play(
+        &mut self,
+        refuse: impl Fn(&str) -> Option<&'static str>,
+        tell: impl Fn(&str) -> Option<String>,
+        is_last: impl Fn(&str) -> bool,
+    ) {
         let mut statements: HashMap<String, String> = HashMap::new();
         let (mut bound, mut status, mut is_skipping) = (String::new(), b'I', false);
         let texts = |body: &[u8]| -> Vec<String> {
@@ -176,6 +190,7 @@ impl Client {
                     }
                     None => (out, status) = done(&bound, status),
                 },
+                b'Q' if is_last(&texts(&body)[0]) => return self.fall_silent().await,
                 b'Q' => {
                     let sql = &texts(&body)[0];
                     match refuse(sql) {

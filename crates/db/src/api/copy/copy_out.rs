@@ -52,6 +52,8 @@ struct StartCopyOut<'a>(&'a str);
 impl Op for StartCopyOut<'_> {
     type Out = ();
 
+    const STREAMS: bool = true;
+
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on_own(on, |own| own.start_copy(self.0))
     }

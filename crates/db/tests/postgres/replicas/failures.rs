@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use cenote::{CallOptions, Db, Kind};
 
-use super::{IS_REPLICA, Pair, is_replica, is_used, read, write};
+use super::{FOREVER, IS_REPLICA, Pair, is_replica, is_used, read, write};
 use crate::servers::own::send;
+use crate::servers::scripted::Scripted;
 use crate::servers::{WHO, free_port, soon, until};
 
 /// Takes long, and holds a lock on `t` meanwhile.
@@ -297,6 +298,97 @@ async fn closed_handle_closes_its_replicas() {
             .await
             .unwrap()
             == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn position_that_is_late_fails_no_write() {
+    let server = Scripted::new(|mut client| async move {
+        client.let_in().await;
+        // It answers the call, and not the query for the position behind it.
+        let is_position = |sql: &str| sql.contains("pg_current_wal_insert_lsn");
+        client.converse_until(is_position).await;
+    })
+    .await;
+    // Shorter than the wait for the position.
+    let limit = Duration::from_millis(400);
+    let builder = Db::builder(&server.dsn()).replica(server.dsn());
+    let db = builder.statement_timeout(limit).open().await.unwrap();
+    let sql = "UPDATE t SET n = 1";
+    cenote::scope(async {
+        db.exec(sql, ()).await.unwrap();
+        assert!(db.position().unwrap().is_unknown());
+        let in_transaction = async || db.exec(sql, ()).await.map(drop);
+        db.transaction(in_transaction).await.unwrap();
+        assert!(db.position().unwrap().is_unknown());
+        let tx = db.begin().await.unwrap();
+        db.exec(sql, ()).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(db.peek().is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn read_of_a_replica_that_is_late_does_not_wait_for_its_rows() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    cenote::scope(async {
+        // The replay has taken a lock on the table, and stands still before the end of its transaction.
+        let tx = pair.at_primary.begin().await.unwrap();
+        let lock = "LOCK TABLE t IN ACCESS EXCLUSIVE MODE; SELECT pg_switch_wal()";
+        tx.exec(lock, ()).await.unwrap();
+        pair.catch_up().await;
+        pair.pause().await;
+        tx.commit().await.unwrap();
+        write(&db, 1).await;
+        let seen = soon("the primary answers", read(&db, 1)).await;
+        assert_eq!(seen, (1, false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropped_close_closes_the_connections_to_the_replica() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    assert!(db.replicas()[0].connections > 0);
+    let held = db.connection().await.unwrap();
+    {
+        let mut closing = std::pin::pin!(db.close_and_drain(FOREVER));
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(closing.as_mut().poll(cx)));
+        assert!(polled.await.is_pending());
+    }
+    until("they are closed", async || {
+        db.replicas()[0].connections == 0
+    })
+    .await;
+    drop(held);
+}
+
+#[tokio::test]
+async fn close_and_drain_waits_for_what_runs_on_the_replica() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    let reading = db.reading();
+    cenote::scope(async {
+        let tx = reading.transaction_options().read_only();
+        let tx = tx.begin().await.unwrap();
+        assert!(is_replica(&db).await);
+        let left = db
+            .close_and_drain(Duration::from_millis(1))
+            .await
+            .unwrap_err();
+        assert!(
+            left.to_string().contains("1 connection was still in use"),
+            "{left}"
+        );
+        let draining = db.close_and_drain(FOREVER);
+        let (drained, ended) =
+            soon("both end", async { tokio::join!(draining, tx.commit()) }).await;
+        drained.unwrap();
+        ended.unwrap();
     })
     .await;
 }

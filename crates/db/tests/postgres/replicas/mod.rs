@@ -73,6 +73,18 @@ impl Pair {
         let sql = "SELECT pg_wal_replay_resume()";
         self.at_replica.query(sql, ()).await.unwrap();
     }
+
+    /// Waits until the replica has replayed all that is committed now.
+    async fn catch_up(&self) {
+        let lsn = "SELECT pg_current_wal_lsn()::text";
+        let lsn: String = self.at_primary.query_scalar_one(lsn, ()).await.unwrap();
+        let has = "SELECT pg_last_wal_replay_lsn() >= ?::text::pg_lsn";
+        until("the replica has caught up", async || {
+            let has = self.at_replica.query_scalar_one(has, (&*lsn,));
+            has.await.unwrap()
+        })
+        .await;
+    }
 }
 
 /// Waits until the replica gets reads.

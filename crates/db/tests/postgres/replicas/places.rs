@@ -225,3 +225,57 @@ async fn reads_prefer_a_replica_to_a_shared_connection() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn after_a_transaction_on_a_replica_calls_run_on_the_primary() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    let reading = db.reading();
+    let set = "SET application_name = 'changed'";
+    let options = || reading.transaction_options().read_only();
+    let name = "SELECT current_setting('application_name')";
+    cenote::scope(async {
+        let changing = async || {
+            db.exec(set, ()).await?;
+            Ok(is_replica(&db).await)
+        };
+        assert!(options().run(changing).await.unwrap());
+        db.exec("UPDATE t SET n = 1 WHERE id = 1", ())
+            .await
+            .unwrap();
+        assert!(!is_replica(&db).await);
+        let tx = options().begin().await.unwrap();
+        db.exec("SET application_name = 'changed'; SELECT 1", ())
+            .await
+            .unwrap();
+        assert!(is_replica(&db).await);
+        tx.commit().await.unwrap();
+        db.exec("UPDATE t SET n = 2 WHERE id = 1", ())
+            .await
+            .unwrap();
+        let preparing = async || {
+            let statement = db.prepare(IS_REPLICA).await?;
+            Ok((db.pin().await?, statement))
+        };
+        let (pin, statement) = options().run(preparing).await.unwrap();
+        assert!(!is_replica(&db).await);
+        write(&db, 1).await;
+        let ended = statement.query(()).await.unwrap_err();
+        assert_eq!(ended.kind(), Kind::TransactionEnded);
+        drop((pin, statement));
+        // The replica's pool has reset the connection.
+        assert_ne!(
+            reading.query_scalar_one::<String>(name, ()).await.unwrap(),
+            "changed"
+        );
+        write(&db, 1).await;
+        assert!(db.peek().is_none());
+    })
+    .await;
+    let n: i64 = pair
+        .at_primary
+        .query_scalar_one("SELECT n FROM t WHERE id = 1", ())
+        .await
+        .unwrap();
+    assert_eq!(n, 4);
+}
