@@ -46,8 +46,13 @@ impl<'a> Call<'a> {
             }
             // The path of nearly all calls. It is inline because every nested future costs.
             let options = AcquireOptions::new().call_site(self.site);
-            let acquiring = handle.pool.acquire_with(options);
-            let acquired = ReleaseLanes::new(acquiring, handle.lanes.as_deref()).await;
+            let acquired = match &handle.lanes {
+                None => handle.pool.acquire_with(options).await,
+                Some(lanes) => {
+                    let acquiring = handle.pool.acquire_with(options);
+                    ReleaseLanes::new(acquiring, lanes).await
+                }
+            };
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => {

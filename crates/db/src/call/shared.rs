@@ -38,13 +38,12 @@ pin_project! {
     pub(super) struct ReleaseLanes<'l, F> {
         #[pin]
         acquiring: F,
-        lanes: Option<&'l Lanes>,
+        lanes: &'l Lanes,
     }
 }
 
 impl<'l, F> ReleaseLanes<'l, F> {
-    #[inline]
-    pub(super) fn new(acquiring: F, lanes: Option<&'l Lanes>) -> Self {
+    pub(super) fn new(acquiring: F, lanes: &'l Lanes) -> Self {
         ReleaseLanes { acquiring, lanes }
     }
 }
@@ -52,14 +51,11 @@ impl<'l, F> ReleaseLanes<'l, F> {
 impl<F: Future> Future for ReleaseLanes<'_, F> {
     type Output = F::Output;
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let polled = this.acquiring.poll(cx);
-        if polled.is_pending()
-            && let Some(lanes) = this.lanes
-        {
-            lanes.release_empty();
+        if polled.is_pending() {
+            this.lanes.release_empty();
         }
         polled
     }
