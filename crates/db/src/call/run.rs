@@ -5,7 +5,6 @@ use cenote_pool::{AcquireOptions, Lease};
 use super::op::{Op, Run, RunAll};
 use super::read::{self, at_most_one, only_row};
 use super::route::Route;
-use super::shared::ReleaseLanes;
 use super::trace::{self, Traced};
 use super::{Call, Given, Hold, Text, may_pin, route};
 use crate::driver::{BoxFuture, Outcome};
@@ -14,12 +13,12 @@ use crate::sql::{Class, TransactionVerb};
 use crate::types::row::Row;
 use crate::{DeserializeOwned, Result};
 
-/// Returns whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
-/// expected to leave nothing on it.
+/// Returns whether a text of this class needs nothing but a connection of its own (no permit to write, no time limit, no
+/// lane), and is expected to leave nothing on it.
 fn is_plain(handle: &Handle, class: &Class) -> bool {
     let shared = &handle.shared;
     let is_free = class.reads_only || shared.writers.is_none();
-    is_free && !may_pin(class) && shared.statement_timeout.is_none()
+    is_free && !may_pin(class) && shared.statement_timeout.is_none() && handle.lanes.is_none()
 }
 
 impl<'a> Call<'a> {
@@ -40,19 +39,9 @@ impl<'a> Call<'a> {
             && let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
-            if let Some(lanes) = self.lanes(handle, text.class()) {
-                let done = self.run_shared(handle, lanes, &text, rows).await;
-                return self.ended(Some(text.sql()), text.located(done));
-            }
             // The path of nearly all calls. It is inline because every nested future costs.
             let options = AcquireOptions::new().call_site(self.site);
-            let acquired = match &handle.lanes {
-                None => handle.pool.acquire_with(options).await,
-                Some(lanes) => {
-                    let acquiring = handle.pool.acquire_with(options);
-                    ReleaseLanes::new(acquiring, lanes).await
-                }
-            };
+            let acquired = handle.pool.acquire_with(options).await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => {

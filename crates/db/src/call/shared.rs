@@ -2,11 +2,10 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use cenote_pool::{AcquireOptions, within};
-use pin_project_lite::pin_project;
 use tracing::level_filters::LevelFilter;
 
 use super::op::{CanShare, Op, Run};
@@ -31,34 +30,6 @@ enum Place {
     Shared(Member),
     /// On this connection, alone.
     Alone(Lease),
-}
-
-pin_project! {
-    /// An acquire that takes the connections of empty lanes back while it waits.
-    pub(super) struct ReleaseLanes<'l, F> {
-        #[pin]
-        acquiring: F,
-        lanes: &'l Lanes,
-    }
-}
-
-impl<'l, F> ReleaseLanes<'l, F> {
-    pub(super) fn new(acquiring: F, lanes: &'l Lanes) -> Self {
-        ReleaseLanes { acquiring, lanes }
-    }
-}
-
-impl<F: Future> Future for ReleaseLanes<'_, F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let polled = this.acquiring.poll(cx);
-        if polled.is_pending() {
-            this.lanes.release_empty();
-        }
-        polled
-    }
 }
 
 impl Call<'_> {
