@@ -38,7 +38,7 @@ pub struct PooledConnection {
     harmless: bool,
     /// The class of the text whose rows are streamed, until the last row is read.
     stream: Option<Class>,
-    /// The position at the end of the last call is not told yet.
+    /// The server has not sent the position at the end of the last call yet.
     is_position_due: bool,
     /// That stream writes, and commits at its end.
     open_write: Option<OpenWrite>,
@@ -391,7 +391,7 @@ impl PooledConnection {
         match told {
             Some(Ok(position)) => return position,
             Some(Err(error)) => tracing::debug!(%error, "the position after a write is unknown"),
-            None => tracing::debug!("the position after a write was not told in time"),
+            None => tracing::debug!("the position after a write came too late"),
         }
         None
     }

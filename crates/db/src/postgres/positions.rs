@@ -125,7 +125,7 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Returns the position at the end of the last call, if it was asked for and is told.
+    /// Returns the position at the end of the last call, if the call asked for it and the server sent it.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +133,7 @@ impl PostgresConnection {
     pub(super) async fn told_position(&mut self) -> Option<LogPosition> {
         if self.position.is_due() {
             self.receive_position().await;
-            // That the position is not told does not concern the call.
+            // A missing position does not concern the call.
             let _ = self.finish_call(Ok(()));
         }
         self.position.take()
@@ -155,7 +155,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Asks again: the call runs a second time, and what is told now is from before its effect.
+    /// Asks again: the call runs a second time, and the position so far is from before its effect.
     pub(super) async fn ask_position_again(&mut self) {
         if self.position.is_due() {
             self.receive_position().await;
