@@ -23,6 +23,7 @@ mod measure;
 mod page;
 pub mod ramp;
 mod report;
+mod scheduled;
 mod server;
 mod session;
 mod words;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 
 use crate::cpu::Cpu;
 use crate::limit::{Activity, Evidence};
+use crate::scheduled::Scheduled;
 use crate::server::{Counters, Dialect};
 use crate::session::explained;
 use crate::words;
@@ -369,6 +370,7 @@ async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sa
     let db = &shared.db;
     let dialect = Dialect::of(db);
     let counters = look(dialect.counters(observer)).await;
+    let scheduled = look(dialect.scheduled(observer)).await;
     let (began, timings, cpu) = (Instant::now(), db.timings(), Cpu::now());
     let (done, failed) = (shared.done.load(Relaxed), shared.failed.load(Relaxed));
     let end = began + plan.window;
@@ -401,6 +403,10 @@ async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sa
     let done = shared.done.load(Relaxed) - done;
     let failed = shared.failed.load(Relaxed) - failed;
     let (now, cpu_now) = (db.timings(), Cpu::now());
+    let mut activity = Activity::mean(&activities);
+    if let (Some(activity), Some(busy)) = (&mut activity, scheduled.and_then(Scheduled::since)) {
+        activity.cpu = busy;
+    }
     let counters_now = look(dialect.counters(observer)).await;
     let counters_seconds = began.elapsed().as_secs_f64();
     let rate = |of: fn(&Counters) -> f64| {
@@ -421,7 +427,7 @@ async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sa
         evidence: Evidence {
             client_cpu: cpu_now.own_since(&cpu, seconds),
             machine_cpu: cpu_now.machine_since(&cpu),
-            activity: Activity::mean(&activities),
+            activity,
             waiting_to_write: sums.waiting_to_write / looks,
         },
         server_work: rate(|counters| counters.work),
@@ -430,8 +436,8 @@ async fn window(shared: &Shared, meter: &Meter, observer: &Db, plan: Plan) -> Sa
     }
 }
 
-/// Awaits what the server has counted. What it does not say, or not in time, is unknown.
-async fn look(asked: impl Future<Output = Result<Option<Counters>>>) -> Option<Counters> {
+/// Awaits what the server says. What it does not say, or not in time, is unknown.
+async fn look<T>(asked: impl Future<Output = Result<Option<T>>>) -> Option<T> {
     timeout(LOOK_AT_SERVER * 5, asked).await.ok()?.ok()?
 }
 

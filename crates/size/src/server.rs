@@ -3,6 +3,7 @@
 use cenote::{Db, Result};
 
 use crate::limit::Activity;
+use crate::scheduled::Scheduled;
 
 /// Asks a server. Other databases say nothing: what is unknown stays unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +73,28 @@ impl Dialect {
             Dialect::Sqlite | Dialect::Other => return Ok(None),
         }
         Ok(Some(activity))
+    }
+
+    /// Looks at the processors' time of all sessions but the one that asks. `None` if the server runs on another machine.
+    pub(crate) async fn scheduled(self, db: &Db) -> Result<Option<Scheduled>> {
+        let (sql, programs): (_, &[&str]) = match self {
+            Dialect::Postgres => (
+                "SELECT pid::int8 FROM pg_stat_activity WHERE backend_type = 'client backend' \
+                 AND datname = current_database() AND pid <> pg_backend_pid()",
+                &["postgres"],
+            ),
+            // MySQL's process list has no threads of the operating system, MariaDB's has.
+            Dialect::MySql => (
+                "SELECT tid FROM information_schema.processlist WHERE command <> 'Daemon' \
+                 AND id <> connection_id() AND user <> 'system user'",
+                &["mariadbd", "mysqld"],
+            ),
+            Dialect::Sqlite | Dialect::Other => return Ok(None),
+        };
+        let threads: Vec<(i64,)> = db.query_as(sql, ()).await?;
+        let threads = threads.into_iter().map(|(id,)| u32::try_from(id));
+        let threads = threads.collect::<std::result::Result<Vec<_>, _>>();
+        Ok(threads.ok().and_then(|it| Scheduled::of(it, programs)))
     }
 
     /// Returns what the server has counted. `None` if it does not say.
