@@ -141,18 +141,24 @@ impl Call<'_> {
         mut lease: Lease,
         read: &Read<'_>,
     ) -> Result<Place> {
-        if lanes.sharing() == Sharing::Unknown {
+        if lanes.is_question_due() {
             let (runtime, limit) = (&*handle.shared.runtime, self.time_limit());
+            let began = runtime.now();
             let asked = lease.send_within(&CanShare, read.site, runtime, limit);
             match asked.await {
-                Ok(can_share) => lanes.set_sharing(can_share),
+                Ok(can_share) => {
+                    let took = runtime.now().saturating_duration_since(began);
+                    lanes.set_sharing(can_share, took);
+                }
                 // The time of the call is over.
                 Err(late) if late.kind() == Kind::StatementTimeout => return Err(late),
                 // The read itself meets the error.
                 Err(_) => return Ok(Place::Alone(lease)),
             }
         }
-        if lanes.sharing() != Sharing::Possible || !lease.is_clean() {
+        // The round trip may be shorter than was known, and the text longer.
+        let is_short = lanes.is_short(read.text);
+        if !is_short || lanes.sharing() != Sharing::Possible || !lease.is_clean() {
             return Ok(Place::Alone(lease));
         }
         Ok(match lanes.open(lease, read) {

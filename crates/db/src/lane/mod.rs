@@ -34,7 +34,7 @@ use cenote_pool::{ResourceId, Runtime};
 use self::drainer::Drainer;
 pub(crate) use self::reply::Member;
 use self::reply::Reply;
-use self::short::{LONG, TextId, Texts};
+use self::short::{TextId, Texts, is_long};
 use self::state::{Deferred, MOST, Push, State};
 use crate::binding::Lease;
 use crate::driver::Request;
@@ -170,13 +170,30 @@ impl Lanes {
         }
     }
 
-    /// Notes whether connections can be shared.
-    pub(crate) fn set_sharing(&self, is_possible: bool) {
+    /// Returns whether a connection is to be asked if it can be shared. The question is repeated now and then, because the server
+    /// answers it at once: a handle whose statements are all slow learns the round trip by it.
+    pub(crate) fn is_question_due(&self) -> bool {
+        match self.sharing() {
+            Sharing::Unknown => true,
+            Sharing::Possible => self.texts().is_round_trip_unsure(self.runtime.now()),
+            Sharing::Impossible => false,
+        }
+    }
+
+    /// Notes whether connections can be shared, and how long the answer took.
+    pub(crate) fn set_sharing(&self, is_possible: bool, took: Duration) {
         let sharing = match is_possible {
             true => Sharing::Possible,
             false => Sharing::Impossible,
         };
         self.sharing.store(sharing as u8, Ordering::Relaxed);
+        let least = self.texts().note_question(took, self.runtime.now());
+        self.set_least_round_trip(least);
+    }
+
+    fn set_least_round_trip(&self, least: Duration) {
+        let nanos = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        self.least_round_trip.store(nanos, Ordering::Relaxed);
     }
 
     /// Returns the least time of a round trip in the last minutes; zero while none was seen.
@@ -200,12 +217,11 @@ impl Lanes {
         let took = now.saturating_duration_since(began);
         let mut texts = self.texts();
         if is_answered {
-            let least = texts.note_round_trip(took, now);
-            let nanos = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
-            self.least_round_trip.store(nanos, Ordering::Relaxed);
+            self.set_least_round_trip(texts.note_round_trip(took, now));
         }
-        let service = took.saturating_sub(self.least_round_trip());
-        if is_answered || service > LONG {
+        let least = self.least_round_trip();
+        let service = took.saturating_sub(least);
+        if is_answered || is_long(service, least) {
             texts.note(text, service, now);
         }
     }

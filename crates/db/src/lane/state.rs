@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::reply::Reply;
-use super::short::{LONG, TextId};
+use super::short::{TextId, is_long};
 use crate::binding::Lease;
 use crate::driver::{Request, SharedAnswer};
 
@@ -258,7 +258,7 @@ impl State {
             deferred.answered += 1;
             // A run that failed proves nothing but that it was long.
             let is_proof = matches!(answer, SharedAnswer::Answered(Ok(_)));
-            if is_proof || service > LONG {
+            if is_proof || is_long(service, least) {
                 deferred.runs.push((entry.text, service));
             }
             if has_changed && !std::mem::replace(&mut self.has_changed, true) {
@@ -353,7 +353,7 @@ impl State {
         if let Some(oldest) = self.queue.front() {
             let took = now.saturating_duration_since(oldest.pushed.max(self.answered));
             let service = took.saturating_sub(least);
-            if service > LONG {
+            if is_long(service, least) {
                 deferred.runs.push((oldest.text, service));
             }
         }

@@ -7,7 +7,7 @@ use cenote::{Db, Kind};
 use cenote_testkit::poll::Hand;
 
 use super::{DIVIDE, ECHO, begin_in_lane, begin_together, finish, open, prove, read, together};
-use crate::servers::{PATIENCE, quiet, soon, unix_dsn};
+use crate::servers::{PATIENCE, dsn, quiet, soon, unix_dsn};
 
 #[tokio::test]
 async fn reads_that_wait_share_one_connection() {
@@ -28,6 +28,19 @@ async fn read_with_an_idle_connection_is_alone() {
     prove(&db, ECHO).await;
     for n in 0..40 {
         assert_eq!(read(&db, ECHO, n).await.unwrap(), n);
+    }
+    assert_eq!(db.shared_reads(), 0);
+}
+
+/// Nothing else runs, so the time of the slow text looks like that of a round trip at first.
+#[tokio::test]
+async fn slow_text_that_runs_alone_never_shares() {
+    let db = Db::builder(&dsn()).max(1).share_connections(true);
+    let db = db.open().await.unwrap();
+    let sql = "SELECT count(*)::int4 FROM generate_series(1, 300000 + ?::int4)";
+    prove(&db, sql).await;
+    for result in together(&db, (0..8).map(|n| read(&db, sql, n)).collect()).await {
+        result.unwrap();
     }
     assert_eq!(db.shared_reads(), 0);
 }
