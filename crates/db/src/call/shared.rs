@@ -81,7 +81,11 @@ impl Call<'_> {
     /// Returns where a read runs: on an idle connection, in a lane, or on the connection that the pool's queue gives it.
     async fn place(&self, handle: &Handle, lanes: &Arc<Lanes>, read: &Read<'_>) -> Result<Place> {
         let options = AcquireOptions::new().call_site(self.site);
-        if let Some(lease) = handle.pool.try_acquire_idle_with(options) {
+        let idle = match lanes.are_enough() {
+            true => None,
+            false => handle.pool.try_acquire_idle_with(options),
+        };
+        if let Some(lease) = idle {
             let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
             return match lanes.are_loaded() {
                 true => self.share(handle, lanes, lease, read).await,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read ──idle connection──> alone on it, as without lanes
-//!     │ none idle
+//!     │ none idle, or enough lanes
 //!     ├──lane with room──> Member ──push──> State { lease, queue } <──drives── Drainer (a task)
 //!     └──else──> the pool's queue ──lease, and other reads wait──> opens a lane
 //! ```
@@ -40,9 +40,14 @@ use crate::binding::Lease;
 use crate::driver::Request;
 use crate::pooled::handle::Handle;
 
+/// Two, so that one sends while the other one waits for its server process.
+const LANES_PER_PROCESSOR: usize = 2;
+
 /// The lanes of a handle.
 pub(crate) struct Lanes {
     runtime: Arc<dyn Runtime>,
+    /// How many open lanes keep the processors of this program busy.
+    enough: usize,
     /// How many lanes are open or draining.
     count: AtomicUsize,
     /// How many of them let no more reads in, and are about to give their connections back.
@@ -130,8 +135,10 @@ pub(crate) struct Queued<'l> {
 
 impl Lanes {
     pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Lanes {
             runtime,
+            enough: LANES_PER_PROCESSOR * processors,
             count: AtomicUsize::new(0),
             closing: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
@@ -240,6 +247,18 @@ impl Lanes {
         let all = self.all();
         let loads = all.lanes.iter().map(|lane| lane.load());
         !all.lanes.is_empty() && loads.sum::<usize>() >= 2 * all.lanes.len()
+    }
+
+    /// Returns whether more lanes would bring nothing: the program has too few processors to keep them busy. Then a read joins
+    /// one rather than take an idle connection, so that each round trip carries more reads.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.count.load(Ordering::SeqCst) >= self.enough && {
+            let domain = self.runtime.domain();
+            let all = self.all();
+            let open = all.lanes.iter().filter(|lane| lane.has_room(domain));
+            let (count, load) = open.fold((0, 0), |(n, sum), lane| (n + 1, sum + lane.load()));
+            count >= self.enough && load >= 2 * count
+        }
     }
 
     /// Returns whether reads wait in the pool's queue that could share a connection of this task's executor.

@@ -6,7 +6,10 @@ use std::task::Poll;
 use cenote::{Db, Kind};
 use cenote_testkit::poll::Hand;
 
-use super::{DIVIDE, ECHO, begin_in_lane, begin_together, finish, open, prove, read, together};
+use super::{
+    DIVIDE, ECHO, begin, begin_in_lane, begin_together, finish, finish_all, open, prove, read,
+    take_all, together,
+};
 use crate::servers::{PATIENCE, dsn, quiet, soon, unix_dsn};
 
 #[tokio::test]
@@ -30,6 +33,39 @@ async fn read_with_an_idle_connection_is_alone() {
         assert_eq!(read(&db, ECHO, n).await.unwrap(), n);
     }
     assert_eq!(db.shared_reads(), 0);
+}
+
+/// Twice as many lanes as processors keep the program busy. No task runs between the polls, so that nothing is answered yet.
+#[tokio::test]
+async fn busy_lanes_leave_further_connections_idle() {
+    let enough = 2 * std::thread::available_parallelism().unwrap().get();
+    let (db, _) = open(enough + 1).await;
+    prove(&db, ECHO).await;
+    let reads = |count: usize| (0..count).map(|_| read(&db, ECHO, 7)).collect();
+    // From here on the handle knows that its connections can be shared.
+    for result in together(&db, reads(3 * enough)).await {
+        result.unwrap();
+    }
+    quiet(&db).await;
+
+    let mut held = take_all(&db).await;
+    let mut reads = begin(reads(3 * enough));
+    let last = held.pop();
+    drop(held);
+    for read in &mut reads {
+        assert!(read.poll().is_pending(), "no answer is there");
+    }
+    drop(last);
+    let mut another = Hand::new(read(&db, ECHO, 8));
+    assert!(another.poll().is_pending());
+    assert_eq!(db.status().idle, 1);
+    let shared: usize = db.holders().iter().map(|holder| holder.shared_by).sum();
+    assert_eq!(shared, 3 * enough + 1);
+
+    reads.push(another);
+    for result in soon("all reads", finish_all(&mut reads)).await {
+        assert!(matches!(result, Ok(7 | 8)));
+    }
 }
 
 /// Nothing else runs, so the time of the slow text looks like that of a round trip at first.
