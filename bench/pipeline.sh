@@ -4,7 +4,7 @@
 # turns in one run on one machine; the figures are medians.
 #
 #     CORES=all bench/pipeline.sh [ROUNDS]       default: 5
-#     ONLY="points twenty" WAYS="unix delayed" bench/pipeline.sh
+#     ONLY="points twenty beside" WAYS="unix delayed" bench/pipeline.sh
 #
 # | peer | |
 # |---|---|
@@ -16,8 +16,10 @@
 # | batch | db.batch() |
 #
 # `points`: 64 tasks, one read at a time. `twenty`: 8 tasks, twenty reads that do not depend on each
-# other. `delayed` puts the test kit's proxy in between, as a process of its own. Its timers have
-# whole milliseconds: the table names the round trip that was measured.
+# other. `beside`: 64 tasks, 100 reads a second each, of which one in 100 takes 50 ms, by its text or
+# by its parameter; the table shows the 99th percentile of the others (over the socket only).
+# `delayed` puts a delay line in between, as a process of its own: 500 µs each way.
+# The table names the round trip that was measured.
 #
 # It starts a server of its own (ci/postgres.sh), which needs Debian's postgresql and pgbouncer.
 # Without CORES=all, client and server share one core. Fails if a required goal is missed.
@@ -38,7 +40,7 @@ if [[ -z "${CENOTE_TEST_POSTGRES_SOCKETS:-}" ]]; then
 fi
 
 rounds="${1:-5}"
-tasks="${ONLY:-points twenty}"
+tasks="${ONLY:-points twenty beside}"
 ways="${WAYS:-unix delayed}"
 results="$(mktemp -d)"
 missed=0
@@ -82,6 +84,7 @@ count() {
     "points delayed "*) echo 16000 ;;
     "twenty delayed cenote") echo 160 ;;
     "twenty delayed "*) echo 1600 ;;
+    "beside-"*) echo 32000 ;;
     esac
 }
 
@@ -117,6 +120,13 @@ for ((round = 1; round <= rounds; round++)); do
                 measure "$way" "$peer" twenty 8 8
             done
         fi
+        if [[ " $tasks " == *" beside "* && "$way" == unix ]]; then
+            for task in beside-text beside-parameter; do
+                for peer in cenote lanes; do
+                    measure "$way" "$peer" "$task" 64 8
+                done
+            done
+        fi
     done
 done
 
@@ -127,7 +137,7 @@ median() {
         "$results/runs" | sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 }
 
-printf '%-8s %-7s %-9s %6s %12s %14s %14s\n' way task peer tasks connections "reads a second" "CPU ns a read"
+printf '%-8s %-16s %-9s %6s %12s %14s %14s %8s\n' way task peer tasks connections "reads a second" "CPU ns a read" "p99 µs"
 awk '{ print $1, $2, $3, $4, $5 }' "$results/runs" | awk '!seen[$0]++' |
     while read -r way peer task tasks connections; do
         wall="$(median "$way" "$peer" "$task" "$tasks" "$connections" 6)"
@@ -136,25 +146,35 @@ awk '{ print $1, $2, $3, $4, $5 }' "$results/runs" | awk '!seen[$0]++' |
             printf '%-8s measured round trip: %d µs\n' "$way" "$((wall / 1000))"
             continue
         fi
-        printf '%-8s %-7s %-9s %6s %12s %14d %14d\n' \
-            "$way" "$task" "$peer" "$tasks" "$connections" "$((1000000000 / wall))" "$cpu"
+        p99="$(median "$way" "$peer" "$task" "$tasks" "$connections" 8)"
+        printf '%-8s %-16s %-9s %6s %12s %14d %14d %8s\n' "$way" "$task" "$peer" "$tasks" "$connections" \
+            "$((1000000000 / wall))" "$cpu" "$([[ "$p99" == 0 ]] || echo "$((p99 / 1000))")"
     done
 echo
 
-# A ratio of reads a second: ratio TEXT ONE OTHER [GOAL], where ONE and OTHER are "WAY PEER TASK TASKS CONNECTIONS"
-ratio() {
-    local one other quotient verdict=""
+# The quotient of two medians: quotient DIVIDEND DIVISOR COLUMN, both "WAY PEER TASK TASKS CONNECTIONS"
+quotient() {
     # shellcheck disable=SC2086
-    one="$(median $2 6)" other="$(median $3 6)"
-    quotient="$(awk -v one="$one" -v other="$other" 'BEGIN { printf "%.2f", other / one }')"
+    awk -v dividend="$(median $1 "$3")" -v divisor="$(median $2 "$3")" \
+        'BEGIN { printf "%.2f", dividend / divisor }'
+}
+
+# Prints a quotient, and whether it meets a goal: verdict TEXT QUOTIENT [>=|<= GOAL]
+verdict() {
+    local verdict=""
     if [[ -n "${4:-}" ]]; then
-        verdict=">= $4 met"
-        if awk -v quotient="$quotient" -v goal="$4" 'BEGIN { exit !(quotient < goal) }'; then
-            verdict=">= $4 MISSED"
+        verdict="$3 $4 met"
+        if ! awk -v quotient="$2" -v goal="$4" "BEGIN { exit !(quotient $3 goal) }"; then
+            verdict="$3 $4 MISSED"
             missed=1
         fi
     fi
-    printf '%-64s %6.2f  %s\n' "$1" "$quotient" "$verdict"
+    printf '%-64s %6.2f  %s\n' "$1" "$2" "$verdict"
+}
+
+# A ratio of reads a second: ratio TEXT ONE OTHER [GOAL]
+ratio() {
+    verdict "$1" "$(quotient "$3" "$2" 6)" ">=" "${4:-}"
 }
 
 for way in $ways; do
@@ -185,6 +205,12 @@ for way in $ways; do
         ratio "$way: the same, of deadpool, pipelined by hand" \
             "$way batch twenty 8 8" "$way deadpool twenty 8 8"
         ratio "$way: the same, of the floor" "$way batch twenty 8 8" "$way floor twenty 8 8"
+    fi
+    if [[ " $tasks " == *" beside "* && "$way" == unix ]]; then
+        for task in beside-text beside-parameter; do
+            verdict "$way: $task, p99 on shared connections, of calls alone" \
+                "$(quotient "$way lanes $task 64 8" "$way cenote $task 64 8" 8)" "<=" 1.2
+        done
     fi
 done
 exit "$missed"

@@ -40,7 +40,7 @@ for program in web web-sqlx; do
 done
 # load NAME PACKAGE ROUTE
 load() {
-    "$(target web)/load" "$1" "$(target "$2")/cenote-bench-$2" "$synchronous" "$3" "$connections" "$seconds" >>"$results"
+    "$(target web)/load" "$1" "$3" "$connections" "$seconds" "$(target "$2")/cenote-bench-$2" "$synchronous" >>"$results"
 }
 
 for ((round = 1; round <= rounds; round++)); do

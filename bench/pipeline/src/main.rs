@@ -7,20 +7,19 @@
 //! | | |
 //! |---|---|
 //! | PEER | `floor`: sockets that pipeline, without a client library; `deadpool`: deadpool-postgres; `shared`: clients of tokio-postgres that all tasks share, which pipelines; `cenote`: calls on a `Db`; `lanes`: calls on a `Db` that shares connections; `batch`: `db.batch()` |
-//! | TASK | `points`: each unit is one read; `twenty`: each unit is twenty reads that do not depend on each other |
+//! | TASK | `points`: each unit is one read; `twenty`: each unit is twenty reads that do not depend on each other; `beside-text`, `beside-parameter` (for `cenote` and `lanes`): each unit is one read, 100 a second in each task, and one in 100 takes 50 ms, by its text or by its parameter |
 //! | COUNT | units of all TASKS together |
 //!
-//! The server's address is in `BENCH_HOST` and `BENCH_PORT`. Prints `PEER TASK TASKS CONNECTIONS WALL CPU`, in nanoseconds for each read. The CPU time
-//! is this process' own, user and system. Connecting and warming up do not count.
+//! The server's address is in `BENCH_HOST` and `BENCH_PORT`. Prints `PEER TASK TASKS CONNECTIONS WALL CPU P99`, in nanoseconds for each read. The CPU time
+//! is this process' own, user and system. P99 is that of the short reads in the `beside` tasks, otherwise 0. Connecting and warming up do not count.
 
+mod delay;
 mod peers;
 
 use std::future::Future;
-use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cenote_testkit::proxy::{Network, Proxy};
 use nix::sys::resource::{UsageWho, getrusage};
 
 /// The read of all peers.
@@ -51,6 +50,25 @@ pub trait Peer: Sized + Send + Sync + 'static {
 
     /// Reads rows, twenty at a time.
     fn twenties(&self, task: usize, count: u64) -> impl Future<Output = Outcome<()>> + Send;
+
+    /// Reads rows one after the other, and some of these reads are slow. Returns how long the others took.
+    fn beside(
+        &self,
+        _slow: Slow,
+        _task: usize,
+        _count: u64,
+    ) -> impl Future<Output = Outcome<Vec<Duration>>> + Send {
+        async { Err("only cenote and lanes have slow reads".into()) }
+    }
+}
+
+/// What makes a read slow.
+#[derive(Clone, Copy, Debug)]
+pub enum Slow {
+    /// Its text.
+    OtherText,
+    /// A parameter of the same text.
+    Parameter,
 }
 
 /// Returns a key that differs from read to read.
@@ -68,7 +86,10 @@ fn main() -> Outcome<()> {
     let server = Server::from_env()?;
     match words[..] {
         ["setup"] => runtime.block_on(peers::shared::set_up(&server)),
-        ["proxy", micros] => runtime.block_on(delay(&server, micros.parse()?)),
+        ["proxy", micros] => {
+            let address = format!("{}:{}", server.host, server.port).parse()?;
+            delay::serve(address, Duration::from_micros(micros.parse()?))
+        }
         [peer, task, count, tasks, connections] => {
             let run = Run {
                 task: task.to_owned(),
@@ -81,8 +102,8 @@ fn main() -> Outcome<()> {
                     "floor" => run.spawned::<peers::floor::Floor>(server).await,
                     "deadpool" => run.spawned::<peers::deadpool::Pooled>(server).await,
                     "shared" => run.spawned::<peers::shared::Shared>(server).await,
-                    "cenote" => run.spawned::<peers::cenote::Single>(server).await,
-                    "lanes" => run.spawned::<peers::cenote::Lanes>(server).await,
+                    "cenote" => run.spawned::<peers::cenote::Calls<false>>(server).await,
+                    "lanes" => run.spawned::<peers::cenote::Calls<true>>(server).await,
                     "batch" => run.spawned::<peers::cenote::Batched>(server).await,
                     _ => Err("PEER is floor, deadpool, shared, cenote, lanes or batch".into()),
                 }
@@ -90,7 +111,8 @@ fn main() -> Outcome<()> {
             let reads = run.count * if task == "twenty" { TWENTY } else { 1 };
             let each = |time: Duration| time.as_nanos() / u128::from(reads);
             let (wall, cpu) = (each(measured.wall), each(measured.cpu));
-            println!("{peer} {task} {tasks} {connections} {wall} {cpu}");
+            let p99 = measured.p99.as_nanos();
+            println!("{peer} {task} {tasks} {connections} {wall} {cpu} {p99}");
             Ok(())
         }
         _ => Err("PEER TASK COUNT TASKS CONNECTIONS, setup, or proxy MICROS".into()),
@@ -109,23 +131,17 @@ impl Server {
     }
 }
 
-/// Delays the server until the input ends.
-async fn delay(server: &Server, micros: u64) -> Outcome<()> {
-    let address: std::net::SocketAddr = format!("{}:{}", server.host, server.port).parse()?;
-    let proxy = Proxy::in_front_of(address).await?;
-    proxy.set(Network {
-        delay: Duration::from_micros(micros),
-        ..Network::ideal()
-    });
-    println!("{}", proxy.address().port().ok_or("it is TCP")?);
-    let end = || std::io::stdin().read_to_end(&mut Vec::new());
-    tokio::task::spawn_blocking(end).await??;
-    Ok(())
-}
-
 struct Measured {
     wall: Duration,
     cpu: Duration,
+    p99: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum Work {
+    Points,
+    Twenty,
+    Beside(Slow),
 }
 
 struct Run {
@@ -140,35 +156,43 @@ impl Run {
         let peer = Arc::new(P::open(&server, self.connections).await?);
         self.run(&peer, self.count / 10 + 1).await?;
         let (wall, cpu) = (Instant::now(), cpu_time()?);
-        self.run(&peer, self.count).await?;
-        Ok(Measured {
-            wall: wall.elapsed(),
-            cpu: cpu_time()? - cpu,
-        })
+        let mut waits = self.run(&peer, self.count).await?;
+        let (wall, cpu) = (wall.elapsed(), cpu_time()? - cpu);
+        waits.sort_unstable();
+        let p99 = waits
+            .get(waits.len() * 99 / 100)
+            .copied()
+            .unwrap_or_default();
+        Ok(Measured { wall, cpu, p99 })
     }
 
-    async fn run<P: Peer>(&self, peer: &Arc<P>, count: u64) -> Outcome<()> {
+    /// Returns how long the short reads took, if the task has slow ones.
+    async fn run<P: Peer>(&self, peer: &Arc<P>, count: u64) -> Outcome<Vec<Duration>> {
         let each = count / self.tasks as u64;
-        let twenties = match &*self.task {
-            "points" => false,
-            "twenty" => true,
-            _ => return Err("TASK is points or twenty".into()),
+        let work = match &*self.task {
+            "points" => Work::Points,
+            "twenty" => Work::Twenty,
+            "beside-text" => Work::Beside(Slow::OtherText),
+            "beside-parameter" => Work::Beside(Slow::Parameter),
+            _ => return Err("TASK is points, twenty, beside-text or beside-parameter".into()),
         };
         let tasks: Vec<_> = (0..self.tasks)
             .map(|task| {
                 let peer = Arc::clone(peer);
                 tokio::spawn(async move {
-                    match twenties {
-                        false => peer.points(task, each).await,
-                        true => peer.twenties(task, each).await,
+                    match work {
+                        Work::Points => peer.points(task, each).await.map(|()| Vec::new()),
+                        Work::Twenty => peer.twenties(task, each).await.map(|()| Vec::new()),
+                        Work::Beside(slow) => peer.beside(slow, task, each).await,
                     }
                 })
             })
             .collect();
+        let mut waits = Vec::new();
         for task in tasks {
-            task.await??;
+            waits.extend(task.await??);
         }
-        Ok(())
+        Ok(waits)
     }
 }
 

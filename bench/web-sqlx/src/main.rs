@@ -1,8 +1,7 @@
 //! The hot routes of `examples/shop` on sqlx's SQLite pool: the same statements, the same checks, the
-//! same layers but for the coroutine, the same pragmas, defaults for all else. Takes a folder for its
-//! data and SQLite's `synchronous`, says where it listens, and serves until it is killed.
+//! same layers but for the coroutine, the same pragmas, defaults for all else. The file is in the
+//! working directory. Takes SQLite's `synchronous`, prints its address, and serves until it is killed.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -21,12 +20,12 @@ use tower_http::timeout::TimeoutLayer;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, synchronous] = given.as_slice() else {
-        return Err("usage: cenote-bench-web-sqlx FOLDER SYNCHRONOUS".into());
+    let [synchronous] = given.as_slice() else {
+        return Err("usage: cenote-bench-web-sqlx SYNCHRONOUS".into());
     };
     let synchronous: SqliteSynchronous = synchronous.parse()?;
     let options = SqliteConnectOptions::new()
-        .filename(PathBuf::from(folder).join("shop.db"))
+        .filename("shop.db")
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(synchronous);

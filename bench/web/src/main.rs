@@ -1,7 +1,6 @@
-//! The unchanged shop with unlimited stock. Takes a folder for its data and SQLite's `synchronous`, prints its
+//! The unchanged shop with unlimited stock, on a file in the working directory. Takes SQLite's `synchronous`, prints its
 //! address, and serves until it is killed.
 
-use std::path::Path;
 use std::time::Duration;
 
 use cenote::Db;
@@ -10,12 +9,11 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, synchronous] = given.as_slice() else {
-        return Err("usage: cenote-bench-web FOLDER SYNCHRONOUS".into());
+    let [synchronous] = given.as_slice() else {
+        return Err("usage: cenote-bench-web SYNCHRONOUS".into());
     };
     // The builder's defaults besides: WAL, foreign keys, ten connections.
-    let file = Path::new(folder).join("shop.db");
-    let db = Db::builder(&format!("sqlite:{}", file.display()))
+    let db = Db::builder("sqlite:shop.db")
         .option("synchronous", synchronous.as_str())
         .open()
         .await?;

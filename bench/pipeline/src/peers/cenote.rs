@@ -1,8 +1,22 @@
 //! Cenote: calls on a `Db`, one by one, on shared connections and in batches.
 
-use cenote::Db;
+use std::time::{Duration, Instant};
 
-use crate::{Outcome, Peer, SQL, Server, TWENTY, key};
+use cenote::Db;
+use tokio::time::MissedTickBehavior;
+
+use crate::{Outcome, Peer, SQL, Server, Slow, TWENTY, key};
+
+/// One in so many reads is slow.
+const SLOW_SHARE: u64 = 100;
+
+/// How often a task reads in the tasks `beside`. At a fixed rate, so that a faster peer has no more slow reads in flight.
+const TICK: Duration = Duration::from_millis(10);
+
+const SLOW_TEXT: &str = "SELECT id, pg_sleep(0.05)::text FROM cenote_bench_world WHERE id = $1";
+
+const SLOW_PARAMETER: &str = "SELECT id, CASE WHEN $2 THEN pg_sleep(0.05)::text END \
+     FROM cenote_bench_world WHERE id = $1";
 
 async fn open(server: &Server, connections: usize, share: bool) -> Outcome<Db> {
     let dsn = format!(
@@ -10,7 +24,11 @@ async fn open(server: &Server, connections: usize, share: bool) -> Outcome<Db> {
         server.host, server.port
     );
     let builder = Db::builder(&dsn).user("cenote").password("cenote-secret");
-    Ok(builder.max(connections).share_connections(share).open().await?)
+    Ok(builder
+        .max(connections)
+        .share_connections(share)
+        .open()
+        .await?)
 }
 
 async fn points(db: &Db, task: usize, count: u64) -> Outcome<()> {
@@ -22,14 +40,15 @@ async fn points(db: &Db, task: usize, count: u64) -> Outcome<()> {
     Ok(())
 }
 
-pub struct Single {
+/// Calls one by one, which share connections or do not.
+pub struct Calls<const SHARE: bool> {
     db: Db,
 }
 
-impl Peer for Single {
+impl<const SHARE: bool> Peer for Calls<SHARE> {
     async fn open(server: &Server, connections: usize) -> Outcome<Self> {
-        let db = open(server, connections, false).await?;
-        Ok(Single { db })
+        let db = open(server, connections, SHARE).await?;
+        Ok(Calls { db })
     }
 
     async fn points(&self, task: usize, count: u64) -> Outcome<()> {
@@ -39,25 +58,28 @@ impl Peer for Single {
     async fn twenties(&self, task: usize, count: u64) -> Outcome<()> {
         points(&self.db, task, count * TWENTY).await
     }
-}
 
-/// Calls that share connections.
-pub struct Lanes {
-    db: Db,
-}
-
-impl Peer for Lanes {
-    async fn open(server: &Server, connections: usize) -> Outcome<Self> {
-        let db = open(server, connections, true).await?;
-        Ok(Lanes { db })
-    }
-
-    async fn points(&self, task: usize, count: u64) -> Outcome<()> {
-        points(&self.db, task, count).await
-    }
-
-    async fn twenties(&self, task: usize, count: u64) -> Outcome<()> {
-        points(&self.db, task, count * TWENTY).await
+    async fn beside(&self, slow: Slow, task: usize, count: u64) -> Outcome<Vec<Duration>> {
+        let mut waits = Vec::new();
+        let start = tokio::time::Instant::now() + TICK * task as u32 / 64;
+        let mut ticks = tokio::time::interval_at(start, TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for n in 0..count {
+            ticks.tick().await;
+            let id = key(task, n);
+            let is_slow = (n + task as u64).is_multiple_of(SLOW_SHARE);
+            let began = Instant::now();
+            let row = match (slow, is_slow) {
+                (Slow::OtherText, false) => self.db.query_one(SQL, (id,)).await?,
+                (Slow::OtherText, true) => self.db.query_one(SLOW_TEXT, (id,)).await?,
+                (Slow::Parameter, _) => self.db.query_one(SLOW_PARAMETER, (id, is_slow)).await?,
+            };
+            if !is_slow {
+                waits.push(began.elapsed());
+            }
+            assert_eq!(row.get::<i32>(0)?, id);
+        }
+        Ok(waits)
     }
 }
 

@@ -88,7 +88,11 @@ impl Connection {
         connection.stream.write_all(&hello).await?;
         connection.ready(1).await?;
         let mut parse = Vec::new();
-        message(&mut parse, b'P', &[b"s\0", SQL.as_bytes(), b"\0\0\0"].concat());
+        message(
+            &mut parse,
+            b'P',
+            &[b"s\0", SQL.as_bytes(), b"\0\0\0"].concat(),
+        );
         message(&mut parse, b'S', b"");
         connection.stream.write_all(&parse).await?;
         connection.ready(1).await?;
@@ -142,7 +146,11 @@ impl Connection {
 /// Appends a read: Bind of the unnamed portal, with one parameter and all columns in binary; Execute; Sync.
 fn read(out: &mut Vec<u8>, id: i32) {
     let head = b"\0s\0\0\x01\0\x01\0\x01\0\0\0\x04";
-    message(out, b'B', &[&head[..], &id.to_be_bytes(), b"\0\x01\0\x01"].concat());
+    message(
+        out,
+        b'B',
+        &[&head[..], &id.to_be_bytes(), b"\0\x01\0\x01"].concat(),
+    );
     message(out, b'E', b"\0\0\0\0\0");
     message(out, b'S', b"");
 }

@@ -34,7 +34,9 @@ pub async fn set_up(server: &Server) -> Outcome<()> {
     connect(server).await?.batch_execute(&sql).await?;
     // VACUUM runs in no transaction, and so in no script.
     let client = connect(server).await?;
-    Ok(client.batch_execute("VACUUM ANALYZE cenote_bench_world").await?)
+    Ok(client
+        .batch_execute("VACUUM ANALYZE cenote_bench_world")
+        .await?)
 }
 
 /// Reads the row of a key.

@@ -1,12 +1,12 @@
 //! Starts a server, keeps it busy over a number of connections, and prints how many requests it
 //! answered per second, and the CPU time of each in microseconds (if the system has /proc).
 //!
-//!     load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS
+//!     load NAME ROUTE CONNECTIONS SECONDS SERVER [ARGUMENT ...]
 //!
-//! NAME stands before the result. SERVER is a program that is given a folder for its data and SQLite's
-//! `synchronous` (`full` or `normal`), and prints its address on a line of its own.
-//! ROUTE is `read` (a product by its number), `order` (one product) or `mixed` (of ten requests one is an
-//! order). Each connection sends its next request when the last is answered. A second of warming up is not counted. One thread,
+//! NAME stands before the result. SERVER is a program that keeps its data in its working directory, which is a new one, and prints
+//! its address on a line of its own.
+//! ROUTE is `read` (a product by its number), `twenty` (twenty of them), `order` (one product) or `mixed` (of ten requests one is
+//! an order). Each connection sends its next request when the last is answered. A second of warming up is not counted. One thread,
 //! so that most of the machine is left to the server.
 
 use std::path::Path;
@@ -27,24 +27,27 @@ const WARMING_UP: Duration = Duration::from_secs(1);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let [name, program, synchronous, route, connections, seconds] = given.as_slice() else {
-        return Err("usage: load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS".into());
+    let [name, route, connections, seconds, server @ ..] = given.as_slice() else {
+        return Err("usage: load NAME ROUTE CONNECTIONS SECONDS SERVER [ARGUMENT ...]".into());
     };
     let requests: Arc<[Request]> = match route.as_str() {
-        "read" => [read_request()].into(),
+        "read" => [get_request("/products/2")].into(),
+        "twenty" => [get_request("/twenty")].into(),
         "order" => [order_request()].into(),
         "mixed" => (0..10)
             .map(|number| match number {
                 0 => order_request(),
-                _ => read_request(),
+                _ => get_request("/products/2"),
             })
             .collect(),
         other => {
-            return Err(format!("there is no route {other:?}: read, order or mixed").into());
+            return Err(
+                format!("there is no route {other:?}: read, twenty, order or mixed").into(),
+            );
         }
     };
     let folder = tempfile::tempdir()?;
-    let (mut server, address) = start(program, folder.path(), synchronous).await?;
+    let (mut server, address) = start(server, folder.path()).await?;
     let pid = server.id().ok_or("the server has ended")?;
     let answered = Arc::new(AtomicU64::new(0));
     let mut clients = JoinSet::new();
@@ -97,10 +100,15 @@ fn processor_time(pid: u32) -> f64 {
         * MICROSECONDS
 }
 
-async fn start(program: &str, folder: &Path, synchronous: &str) -> Result<(Child, String)> {
+async fn start(server: &[String], folder: &Path) -> Result<(Child, String)> {
+    let [program, arguments @ ..] = server else {
+        return Err("there is no program to load".into());
+    };
+    // Found from here, although it runs in the folder.
+    let program = std::fs::canonicalize(program)?;
     let mut server = Command::new(program)
-        .arg(folder)
-        .arg(synchronous)
+        .args(arguments)
+        .current_dir(folder)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
@@ -118,9 +126,9 @@ struct Request {
     status: &'static str,
 }
 
-fn read_request() -> Request {
+fn get_request(path: &str) -> Request {
     Request {
-        text: "GET /products/2 HTTP/1.1\r\nhost: shop\r\n\r\n".to_owned(),
+        text: format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n"),
         status: "200",
     }
 }
