@@ -436,7 +436,7 @@ impl Common {
         }
         if !template.has_positions() {
             let message = format!(
-                "the driver {} has no replicas; PostgreSQL's has",
+                "the driver {} has no replicas; those of PostgreSQL and MariaDB have",
                 self.driver
             );
             return Err(Error::new(Kind::Unsupported, message));

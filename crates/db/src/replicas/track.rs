@@ -77,9 +77,9 @@ impl Write {
         self.noted.clear();
     }
 
-    fn reach(mut self, position: LogPosition) {
+    fn reach(mut self, position: LogPosition, covers_earlier: bool) {
         for (frame, begun) in self.noted.drain(..) {
-            frame.with_own(self.db, |own| own.reach(begun, position));
+            frame.with_own(self.db, |own| own.reach(begun, position, covers_earlier));
         }
     }
 }
@@ -143,6 +143,7 @@ impl PooledConnection {
             let frames = context.frame().into_iter().chain(op.writer());
             let write = match commits {
                 Commits::Nothing => None,
+                Commits::Remains if self.driver().rolls_back_all() => None,
                 _ => Some(Write::begin(tracker.db, frames)),
             };
             let Some(write) = write.filter(|write| !write.noted.is_empty()) else {
@@ -160,7 +161,7 @@ impl PooledConnection {
                 self.set_open_write(OpenWrite::new(write));
                 return answer;
             }
-            let written = self.what_was_written(commits, answer.as_ref().err());
+            let written = self.what_was_written(commits, is_idle, answer.as_ref().err());
             let asks = matches!(written, Written::Perhaps);
             let mut position = None;
             if asks || (is_expected && !self.is_broken() && !self.has_call()) {
@@ -170,7 +171,7 @@ impl PooledConnection {
                 (Written::Nothing, _) => write.cancel(),
                 (Written::Perhaps, Some(position)) => {
                     tracker.note(position, self.now());
-                    write.reach(position);
+                    write.reach(position, self.driver().covers_earlier());
                 }
                 // Dropped.
                 (Written::Perhaps | Written::Unknown, _) => {}
@@ -179,7 +180,12 @@ impl PooledConnection {
         })
     }
 
-    fn what_was_written(&mut self, commits: Commits, error: Option<&Error>) -> Written {
+    fn what_was_written(
+        &mut self,
+        commits: Commits,
+        was_idle: bool,
+        error: Option<&Error>,
+    ) -> Written {
         if self.is_broken() {
             return match error {
                 Some(error) if error.was_never_sent() => Written::Nothing,
@@ -191,10 +197,10 @@ impl PooledConnection {
         }
         match self.status() {
             Status::Idle => Written::Perhaps,
-            Status::InTransaction | Status::Failed if commits != Commits::Anything => {
+            Status::InTransaction | Status::Failed if commits != Commits::Anything && !was_idle => {
                 Written::Nothing
             }
-            // A text may have committed one transaction and begun another; a stream has not ended.
+            // A text or a procedure may have committed one transaction and begun another; a stream has not ended.
             _ => Written::Unknown,
         }
     }
