@@ -134,7 +134,7 @@ pub(crate) const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 pub(crate) const OK_INSIDE: &[u8] = &[0, 0, 0, 3, 0, 0, 0];
 
 /// An OK that another result follows.
-const OK_AND_MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
+pub(crate) const OK_AND_MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
 
 /// An error of the server.
 #[derive(Clone, Copy, Debug)]
