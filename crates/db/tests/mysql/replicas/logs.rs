@@ -1,8 +1,9 @@
 //! Several domains of GTIDs, and writes that no binary log has.
 
-use cenote::Db;
+use cenote::{Db, Kind};
 
 use super::{Pair, is_replica, is_used, read, write};
+use crate::servers::client::Client;
 use crate::servers::own::OwnServer;
 use crate::servers::until;
 
@@ -66,6 +67,16 @@ async fn primary_without_a_log_answers_all_reads() {
     })
     .await;
     assert!(!is_replica(&db.reading()).await);
+}
+
+#[tokio::test]
+async fn node_of_galera_has_no_position() {
+    let node = OwnServer::start_node(&[]).await;
+    let mut client = Client::open(&node.dsn()).await;
+    let error = client.connection.ask_position().await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.to_string().contains("Galera"), "{error}");
+    client.close().await;
 }
 
 #[tokio::test]

@@ -81,12 +81,14 @@ impl Server {
             }
             self.got.lock().unwrap().push(text.clone());
             is_inside = text.starts_with("START") || is_inside && !text.starts_with("COMMIT");
-            let take = |left: usize| left.checked_sub(1);
             let is_commit = text.starts_with("COMMIT");
-            let conflict = self
-                .conflicts
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
-            if is_commit && conflict.is_ok() {
+            let take = |left: usize| left.checked_sub(1);
+            let conflicts = &self.conflicts;
+            if is_commit
+                && conflicts
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+                    .is_ok()
+            {
                 peer.refuse(DEADLOCK).await;
                 continue;
             }

@@ -21,7 +21,8 @@ async fn read_waits_for_the_replica_that_is_late() {
         write(&db, 1).await;
         let unlock = async {
             until("the applier waits", async || {
-                let waits = "USER = 'system user' AND STATE LIKE 'Waiting for table metadata lock%'";
+                let waits =
+                    "USER = 'system user' AND STATE LIKE 'Waiting for table metadata lock%'";
                 threads_where(&pair.at_replica, waits).await == 1
             })
             .await;
@@ -148,7 +149,6 @@ async fn what_a_rollback_leaves_is_seen() {
     cenote::scope(async {
         // It leaves a transaction open.
         db.exec("CALL half()", ()).await.unwrap();
-        assert!(db.position().unwrap().is_unknown());
         db.exec("ROLLBACK", ()).await.unwrap();
         assert_eq!(seen().await, (3, false));
     })
