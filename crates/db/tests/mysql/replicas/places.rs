@@ -100,11 +100,11 @@ async fn what_may_write_goes_to_the_primary() {
         let sql = "UPDATE t SET n = n + ? WHERE id = ?";
         reading.exec_many(sql, sets).await.unwrap();
         assert_eq!(read(&db, 1).await, (3 + 99 * 50, true));
-        let tables = "CREATE TABLE later AS SELECT * FROM t";
-        reading.exec(tables, ()).await.unwrap();
+        let definition = "CREATE TABLE later (id BIGINT)";
+        reading.exec(definition, ()).await.unwrap();
         let sql = "SELECT COUNT(*), @@read_only FROM later";
         let seen: (i64, bool) = reading.query_as_one(sql, ()).await.unwrap();
-        assert_eq!(seen, (100, true));
+        assert_eq!(seen, (0, true));
     })
     .await;
 }

@@ -8,7 +8,7 @@ use cenote::Db;
 use tokio::net::TcpListener;
 
 use crate::servers::scripted::{OK, OK_AND_MORE, OK_INSIDE, Peer, Refusal};
-use crate::servers::soon;
+use crate::servers::{soon, until};
 
 const MARIADB: &str = "10.11.6-MariaDB";
 const MYSQL: &str = "8.0.36";
@@ -90,6 +90,10 @@ impl Server {
                     .is_ok()
             {
                 peer.refuse(DEADLOCK).await;
+                continue;
+            }
+            if text.contains("gtid_slave_pos") {
+                peer.send_rows(&[&[Some("ON 0-7-5")]]).await;
                 continue;
             }
             if !text.contains("gtid_binlog_pos") {
@@ -187,6 +191,31 @@ async fn position_of_a_commit_costs_no_round_trip() {
 }
 
 #[tokio::test]
+async fn read_on_a_replica_costs_one_round_trip_more() {
+    let (primary, replica) = (
+        start(MARIADB, Position::Told).await,
+        start(MARIADB, Position::Told).await,
+    );
+    let db = Db::builder(&primary.dsn()).replica(replica.dsn());
+    let db = db.open().await.unwrap();
+    let read = async || db.reading().query("SELECT 1", ()).await.unwrap();
+    until("the replica gets reads", async || {
+        read().await;
+        db.replicas()[0].reads > 0
+    })
+    .await;
+    let counts = || (replica.count("SELECT 1"), replica.count("gtid_slave_pos"));
+    let (reads, questions) = counts();
+    for _ in 0..100 {
+        read().await;
+    }
+    let asked = counts().1 - questions;
+    assert_eq!(counts().0 - reads, 100);
+    // The watcher asks as well, twice a second.
+    assert!((100..150).contains(&asked), "{asked}");
+}
+
+#[tokio::test]
 async fn conflict_at_commit_asks_for_no_position() {
     let server = start(MARIADB, Position::Told).await;
     let db = server.open().await;
@@ -237,7 +266,7 @@ async fn mysql_leaves_all_reads_to_the_primary() {
     })
     .await;
     db.reading().query("SELECT 1", ()).await.unwrap();
-    crate::servers::until("the replica was asked", async || {
+    until("the replica was asked", async || {
         db.reading().query("SELECT 1", ()).await.unwrap();
         db.replicas()[0].connections == 0
     })
