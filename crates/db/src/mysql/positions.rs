@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | primary | COMMIT of a transaction and the question for the position, in one text | 1 |
 //! | primary | any other call; then the question | 1 more |
-//! | replica | the question how far it is; then the read | 1 more |
+//! | replica | the question how far it is and a read without parameters, in one text | 1 |
+//! | replica | the question; then any other read | 1 more |
 //!
 //! The client library cannot send a statement before the last one is answered, and prepared statements cannot share a text.
 //!
@@ -19,8 +20,9 @@ use mysql_async::{Conn, Error as ClientError, QueryResult, Row, TextProtocol};
 
 use super::connection::MysqlConnection;
 use super::error;
+use super::execute::{Gathered, Reading, Results, gather};
 use super::wire::caught;
-use crate::driver::{History, LogPosition, Outcome, ReplicaAnswer, Request, Status};
+use crate::driver::{Batch, History, LogPosition, Outcome, ReplicaAnswer, Request, Status};
 use crate::{Error, Kind, Result};
 
 /// The position at the end of a call.
@@ -284,7 +286,7 @@ impl MysqlConnection {
         Ok(told.position)
     }
 
-    /// Asks whether the server is a replica that has applied everything up to a position, and runs a read if it has.
+    /// Asks whether the server is a replica that has applied everything up to a position, and runs a read behind that.
     ///
     /// # Cancel safety
     ///
@@ -301,6 +303,12 @@ impl MysqlConnection {
         if !self.facts.has_gtids {
             return Err(no_gtids());
         }
+        if let Some(read) = read
+            && self.shares_text(&read)
+        {
+            let (told, done) = self.ask_and_read(read).await?;
+            return Ok((read_applied(&told, wanted), Some(done)));
+        }
         // The question is as good as a ping.
         self.begin_without_ping()?;
         let asked = caught(self.wire()?.query_first(APPLIED)).await;
@@ -312,6 +320,72 @@ impl MysqlConnection {
             _ => None,
         };
         Ok((answer, done))
+    }
+}
+
+impl MysqlConnection {
+    /// Returns whether a read is sent as text, whose rows are wanted, so that the question fits in front of it.
+    fn shares_text(&mut self, read: &Request<'_>) -> bool {
+        let is_text = read.params.is_empty() && !read.prepared && !read.script;
+        is_text && read.rows && self.kept(read).is_none()
+    }
+
+    /// Sends the question and a read in one text. Returns both answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, settling closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// The question was not answered.
+    async fn ask_and_read(&mut self, read: Request<'_>) -> Result<(String, Result<Outcome>)> {
+        self.check_reading().await?;
+        let sql = format!("{APPLIED}; {}", read.sql);
+        self.check_size(sql.len(), 0)?;
+        let request = Request {
+            sql: &sql,
+            script: true,
+            ..read
+        };
+        let reading = Reading::of(&request, None, self.is_utc);
+        self.begin_without_ping()?;
+        let mut both = Both::default();
+        let asked = self.wire()?.query_iter(&*sql);
+        let answer = gather(asked, reading, &mut both).await;
+        let ended = self.end_script_call(answer).await;
+        let Some(told) = both.told else {
+            return Err(ended.err().unwrap_or_else(error::broken));
+        };
+        self.needs_ping = false;
+        let done = ended.and_then(|()| self.outcome(false, &mut both.last));
+        if let Ok(outcome) = &done
+            && outcome.warnings > 0
+        {
+            self.note_warnings(outcome.warnings).await?;
+        }
+        let row = told.into_rows().next();
+        let told = row.and_then(|row| row.get::<String>(0).ok());
+        Ok((told.unwrap_or_default(), done))
+    }
+}
+
+/// The answer to the question, and that to the read behind it.
+#[derive(Default)]
+struct Both {
+    told: Option<Batch>,
+    last: Gathered,
+}
+
+impl Results for Both {
+    fn last(&mut self) -> &mut Gathered {
+        &mut self.last
+    }
+
+    fn end_rows(&mut self) {
+        if self.told.is_none() {
+            self.told = self.last.take_rows();
+        }
     }
 }
 

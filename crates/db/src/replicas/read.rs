@@ -228,7 +228,8 @@ impl<'s> Search<'s> {
             Err(Some(late)) if late.kind() == Kind::StatementTimeout => {
                 return Asked::Read(Err(late));
             }
-            Err(_) => {
+            Err(error) => {
+                tracing::debug!(?error, "a replica does not answer before a read");
                 replica.fail();
                 return Asked::Failed;
             }
@@ -239,6 +240,7 @@ impl<'s> Search<'s> {
         }
         if !answer.is_standby || lease.replays != Some(self.wanted.history) {
             // It was promoted, or follows another primary.
+            tracing::debug!(?answer, wanted = ?self.wanted, "a replica is none of this primary");
             replica.fail();
             return Asked::Failed;
         }

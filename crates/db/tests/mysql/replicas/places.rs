@@ -100,9 +100,16 @@ async fn what_may_write_goes_to_the_primary() {
         let sql = "UPDATE t SET n = n + ? WHERE id = ?";
         reading.exec_many(sql, sets).await.unwrap();
         assert_eq!(read(&db, 1).await, (3 + 99 * 50, true));
+        let mut batch = reading.batch();
+        let known = batch.exec("UPDATE t SET n = 7 WHERE id = ?", (2_i64,));
+        let wrong = batch.exec("UPDATE nothing SET n = 7", ());
+        let mut results = batch.run().await.unwrap();
+        results.take(known).unwrap();
+        assert_eq!(results.take(wrong).unwrap_err().code(), Some(1146));
+        assert_eq!(read(&db, 2).await, (7, true));
         let definition = "CREATE TABLE later (id BIGINT)";
         reading.exec(definition, ()).await.unwrap();
-        let sql = "SELECT COUNT(*), @@read_only FROM later";
+        let sql = "SELECT (SELECT COUNT(*) FROM later), @@read_only";
         let seen: (i64, bool) = reading.query_as_one(sql, ()).await.unwrap();
         assert_eq!(seen, (0, true));
     })
