@@ -327,7 +327,11 @@ impl MysqlConnection {
     /// Returns whether a read is sent as text, whose rows are wanted, so that the question fits in front of it.
     fn shares_text(&mut self, read: &Request<'_>) -> bool {
         let is_text = read.params.is_empty() && !read.prepared && !read.script;
-        is_text && read.rows && self.kept(read).is_none()
+        // What is wrong with the session or the text is an error of the read, not of the question.
+        let is_right = !self.is_reading_unsure
+            && self.misreads.is_none()
+            && self.check_size(APPLIED.len() + read.sql.len(), 0).is_ok();
+        is_text && read.rows && is_right && self.kept(read).is_none()
     }
 
     /// Sends the question and a read in one text. Returns both answers.
@@ -340,9 +344,7 @@ impl MysqlConnection {
     ///
     /// The question was not answered.
     async fn ask_and_read(&mut self, read: Request<'_>) -> Result<(String, Result<Outcome>)> {
-        self.check_reading().await?;
         let sql = format!("{APPLIED}; {}", read.sql);
-        self.check_size(sql.len(), 0)?;
         let request = Request {
             sql: &sql,
             script: true,
@@ -358,12 +360,13 @@ impl MysqlConnection {
             return Err(ended.err().unwrap_or_else(error::broken));
         };
         self.needs_ping = false;
-        let done = ended.and_then(|()| self.outcome(false, &mut both.last));
-        if let Ok(outcome) = &done
-            && outcome.warnings > 0
-        {
-            self.note_warnings(outcome.warnings).await?;
-        }
+        let done = match ended.and_then(|()| self.outcome(false, &mut both.last)) {
+            Ok(outcome) if outcome.warnings > 0 => {
+                let noted = self.note_warnings(outcome.warnings).await;
+                noted.map(|()| outcome)
+            }
+            done => done,
+        };
         let row = told.into_rows().next();
         let told = row.and_then(|row| row.get::<String>(0).ok());
         Ok((told.unwrap_or_default(), done))

@@ -156,6 +156,22 @@ async fn what_a_rollback_leaves_is_seen() {
 }
 
 #[tokio::test]
+async fn commit_that_begins_the_next_transaction_has_a_position() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    cenote::scope(async {
+        let chain = "SET completion_type = 'CHAIN'";
+        db.exec(chain, ()).await.unwrap();
+        let tx = db.begin().await.unwrap();
+        write(&db, 1).await;
+        // Whether it counts as an error does not matter here.
+        let _ = tx.commit().await;
+        assert!(db.position().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn distributed_transaction_is_seen() {
     let pair = Pair::start(&[]).await;
     let db = pair.open().await;
