@@ -117,6 +117,25 @@ async fn what_may_write_goes_to_the_primary() {
 }
 
 #[tokio::test]
+async fn question_for_the_position_resets_row_count() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    let session = db.connection().await.unwrap();
+    let count = "SELECT ROW_COUNT()";
+    let add = "UPDATE t SET n = n + 1 WHERE id < 3";
+    session.exec(add, ()).await.unwrap();
+    let rows: i64 = session.query_scalar_one(count, ()).await.unwrap();
+    assert_eq!(rows, 3);
+    cenote::scope(async {
+        let session = db.connection().await.unwrap();
+        session.exec(add, ()).await.unwrap();
+        let rows: i64 = session.query_scalar_one(count, ()).await.unwrap();
+        assert_eq!(rows, -1);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn stream_of_rows_comes_from_the_replica() {
     let pair = Pair::start(&[]).await;
     let db = pair
