@@ -236,16 +236,16 @@ impl Builder {
         self
     }
 
-    /// Adds a replica of this DSN, which answers reads of [`Db::reading`]. May be given several times. PostgreSQL only, with streaming
-    /// replication. Default: none.
+    /// Adds a replica of this DSN, which answers reads of [`Db::reading`]. May be given several times. For PostgreSQL with
+    /// streaming replication, and for MariaDB with GTIDs. Default: none.
     ///
     /// Each replica has a pool of its own with up to [`max`](Builder::max) connections, opened when they are needed, and one more
     /// connection that asks for the lag. It inherits what is set on the builder (user, password, credentials, options, hooks, settings), but
     /// not [`min`](Builder::min), the breaker and the option `target_session_attrs`. It inherits nothing from the DSN of the primary: repeat
     /// user, password and `sslmode` in the DSN of each replica.
     ///
-    /// With replicas, a COMMIT in a coroutine, and a statement that may write, also asks for the position in the log, in the same
-    /// round trip.
+    /// With replicas, a COMMIT in a coroutine, and a statement that may write, also asks for the position in the log: in the same
+    /// round trip, except for statements on MariaDB. MySQL has no such positions: then the primary answers all reads.
     pub fn replica(mut self, dsn: impl Into<Secret>) -> Self {
         self.config.replicas.push(dsn.into());
         self
@@ -436,7 +436,7 @@ impl Common {
         }
         if !template.has_positions() {
             let message = format!(
-                "the driver {} has no replicas; PostgreSQL's has",
+                "the driver {} has no replicas; those of PostgreSQL and MariaDB have",
                 self.driver
             );
             return Err(Error::new(Kind::Unsupported, message));

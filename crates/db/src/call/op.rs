@@ -22,6 +22,8 @@ pub(crate) enum Commits {
     Itself,
     /// The transaction around it.
     Transaction,
+    /// What a rollback of the transaction around it leaves, if the database leaves anything.
+    Remains,
     /// Anything, though a transaction may be open afterwards.
     Anything,
 }
@@ -30,6 +32,7 @@ impl Commits {
     fn of(class: &Class) -> Self {
         match class.transaction {
             Some(TransactionVerb::Commit) => Commits::Anything,
+            Some(TransactionVerb::Rollback) => Commits::Remains,
             Some(_) => Commits::Nothing,
             None if class.contains_transaction_control => Commits::Anything,
             None if class.pure_read => Commits::Nothing,
@@ -450,7 +453,7 @@ impl Op for Rollback {
     }
 
     fn commits(&self, _: &'static Dialect) -> Commits {
-        Commits::Nothing
+        Commits::Remains
     }
 }
 

@@ -465,6 +465,20 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async { None })
     }
 
+    /// Returns whether the position that was told last is behind everything that was committed before it. `false` where the server
+    /// has several logs with an order of their own: then the position says nothing about the others.
+    #[doc(hidden)]
+    fn covers_earlier(&self) -> bool {
+        true
+    }
+
+    /// Returns whether a rollback undoes all that ran in the transaction. `false` where a table may keep what was written to it, or
+    /// a routine may have committed.
+    #[doc(hidden)]
+    fn rolls_back_all(&self) -> bool {
+        true
+    }
+
     /// Asks the primary for its position. No transaction is open.
     #[doc(hidden)]
     fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {
@@ -472,10 +486,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
     }
 
-    /// Asks a replica whether it has replayed everything up to this position, and runs a read right behind that in the same
-    /// round trip. With `verify` the replica also says which history it replays.
+    /// Asks a replica whether it has replayed everything up to this position, and runs a read right behind that, in the same
+    /// round trip if possible. With `verify` the replica also says which history it replays; it may always do so. Without a position,
+    /// which history is wanted is unknown.
     ///
-    /// The read runs whatever the replica answers: it has to be a pure read.
+    /// The read may run whatever the replica answers: it has to be a pure read. Without a result it has not run.
     ///
     /// # Errors
     ///
@@ -483,11 +498,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
     #[doc(hidden)]
     fn read_at<'c>(
         &'c mut self,
-        lsn: u64,
+        wanted: Option<LogPosition>,
         verify: bool,
         read: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<(ReplicaAnswer, Option<Result<Outcome>>)>> {
-        let _ = (lsn, verify, read);
+        let _ = (wanted, verify, read);
         let message = "the driver has no replicas";
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
     }

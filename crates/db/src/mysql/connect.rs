@@ -116,6 +116,11 @@ impl Template for MysqlTemplate {
         })
     }
 
+    /// Whether the server is MariaDB is known when there is a connection; others leave all reads to the primary.
+    fn has_positions(&self) -> bool {
+        true
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -16,6 +16,7 @@ use super::decimal;
 use super::engine::Engine;
 use super::execute::Keep;
 use super::param;
+use super::positions::{EndPosition, Positions};
 use super::session::{Facts, Running, Session};
 use super::session_effects::Misread;
 use super::statement::Statement;
@@ -24,8 +25,9 @@ use super::wire::{Wire, caught};
 use crate::Result;
 use crate::driver::cache::StatementCache;
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Tls, Value, Verified, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, LogPosition, Outcome, Param,
+    Prepared, ReplicaAnswer, Request, Reset, Savepoint, Status, Tls, Value, Verified,
+    boxed_in_place,
 };
 
 /// An open connection to a MySQL or MariaDB server.
@@ -72,6 +74,7 @@ pub struct MysqlConnection {
     pub(super) begun_read_only: bool,
     /// `None` where there is no choice of hosts.
     pub(super) host: Option<AtHost>,
+    pub(super) positions: Positions,
 }
 
 impl MysqlConnection {
@@ -106,6 +109,7 @@ impl MysqlConnection {
             prepared: 0,
             begun_read_only: false,
             host: None,
+            positions: Positions::NONE,
         }
     }
 
@@ -298,6 +302,40 @@ impl Connection for MysqlConnection {
             }
         };
         unless_cut(switch, Box::pin(call))
+    }
+
+    fn expect_position(&mut self) {
+        self.positions.end = EndPosition::Wanted;
+    }
+
+    fn take_position(&mut self) -> BoxFuture<'_, Option<LogPosition>> {
+        Box::pin(self.told_position())
+    }
+
+    fn covers_earlier(&self) -> bool {
+        self.positions.covers_earlier()
+    }
+
+    /// Tables of other engines than InnoDB keep what was written to them, and procedures may commit.
+    fn rolls_back_all(&self) -> bool {
+        false
+    }
+
+    fn ask_position(&mut self) -> BoxFuture<'_, Result<LogPosition>> {
+        unless_cut(self.switch(), Box::pin(self.ask_for_position()))
+    }
+
+    /// The read follows the question, in a second round trip. The answer always has the history.
+    fn read_at<'c>(
+        &'c mut self,
+        wanted: Option<LogPosition>,
+        _: bool,
+        read: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<(ReplicaAnswer, Option<Result<Outcome>>)>> {
+        unless_cut(
+            self.switch(),
+            Box::pin(self.read_where_applied(wanted, read)),
+        )
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

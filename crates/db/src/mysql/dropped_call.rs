@@ -11,6 +11,7 @@ use mysql_async::{Conn, Error as ClientError};
 use super::cancel::Kill;
 use super::connection::{MysqlConnection, status_of};
 use super::error;
+use super::positions::Positions;
 use super::wire::{Wire, caught};
 use crate::driver::Status;
 use crate::{Error, Kind, Result};
@@ -33,7 +34,7 @@ impl MysqlConnection {
     /// Begins a call without the ping.
     #[inline]
     pub(super) fn begin_without_ping(&mut self) -> Result<()> {
-        if self.is_broken || self.in_flight || self.stream.is_some() {
+        if self.is_broken || self.in_flight || self.stream.is_some() || self.positions.is_due() {
             return Err(self.unfit());
         }
         // `begin_transaction` sets it again.
@@ -134,6 +135,7 @@ impl MysqlConnection {
         self.wire = None;
         self.stream = None;
         self.in_flight = false;
+        self.positions = Positions::NONE;
         self.is_broken = true;
         self.status = Status::Unknown;
     }
@@ -148,7 +150,7 @@ impl MysqlConnection {
     ///
     /// The connection was closed.
     pub(super) async fn settle_all(&mut self) -> Result<()> {
-        if self.in_flight || self.kill.is_some() {
+        if self.in_flight || self.positions.is_due() || self.kill.is_some() {
             self.close_and_kill().await;
             return Err(error::dropped());
         }
@@ -183,7 +185,8 @@ impl MysqlConnection {
             // Its host hangs, or is demoted: nobody waits for it. The drop kills what still runs there.
             return Ok(());
         }
-        if self.in_flight || self.stream.is_some() || self.kill.is_some() {
+        let left_behind = self.in_flight || self.stream.is_some() || self.positions.is_due();
+        if left_behind || self.kill.is_some() {
             self.close_and_kill().await;
         }
         if let Some(wire) = self.wire.take() {
@@ -197,7 +200,7 @@ impl MysqlConnection {
 impl Drop for MysqlConnection {
     /// Kills the query that still runs on the server, if there is an executor for that.
     fn drop(&mut self) {
-        let left_behind = self.in_flight || self.stream.is_some();
+        let left_behind = self.in_flight || self.stream.is_some() || self.positions.is_due();
         let kill = match self.kill.take() {
             None if left_behind => Some(Kill::new(&self.options, self.id, &self.running)),
             kill => kill,

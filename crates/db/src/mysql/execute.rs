@@ -423,7 +423,7 @@ impl MysqlConnection {
         })
     }
 
-    async fn note_warnings(&mut self, count: u64) -> Result<()> {
+    pub(super) async fn note_warnings(&mut self, count: u64) -> Result<()> {
         self.warnings = count;
         match tracing::enabled!(tracing::Level::WARN) {
             true => self.log_warnings().await,

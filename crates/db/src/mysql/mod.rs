@@ -14,6 +14,7 @@
 //! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; cached statements; row streams |
 //! | `stale` | when a cached statement is prepared again |
 //! | `session_effects`, `commit_detection` | what a text may have changed in the session; whether it has ended the transaction |
+//! | `positions` | the position at the end of a call, and reads on replicas: MariaDB only |
 //! | `transaction`, `reset` | transactions, resets of the session |
 //! | `param`, `decimal`, `types` | parameters and result values |
 //! | `infile` | files that `LOAD DATA LOCAL INFILE` may send |
@@ -32,6 +33,7 @@ mod error;
 mod execute;
 mod infile;
 mod param;
+mod positions;
 mod reset;
 mod role;
 mod run_all;

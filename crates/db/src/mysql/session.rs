@@ -31,6 +31,8 @@ pub(super) struct Facts {
     /// Identifies the server.
     server: String,
     pub(super) engine: Engine,
+    /// It is MariaDB, which has GTIDs of its own kind.
+    pub(super) has_gtids: bool,
     charsets: Charsets,
     /// The dialect of the session's `sql_mode`.
     pub(super) dialect: &'static Dialect,
@@ -203,6 +205,7 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
         role,
         server,
         engine: Engine::of(&version),
+        has_gtids: version.to_ascii_lowercase().contains("mariadb"),
         charsets: Charsets { client, results },
     })
 }

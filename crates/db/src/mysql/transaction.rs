@@ -4,6 +4,7 @@ use mysql_async::prelude::Queryable;
 
 use super::connection::MysqlConnection;
 use super::param::quoted_name;
+use super::positions::EndPosition;
 use super::wire::caught;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::{Error, Kind, Result};
@@ -27,6 +28,7 @@ impl MysqlConnection {
             return Err(Error::new(Kind::NestedBegin, message));
         }
         begin.check_not_deferrable()?;
+        self.positions.end = EndPosition::NotWanted;
         self.command(begin_sql(begin)).await?;
         self.begun_by_layer = true;
         self.begun_read_only = begin.read_only;
@@ -42,7 +44,10 @@ impl MysqlConnection {
             let message = "there is no transaction to commit: the server has ended it";
             return Err(Error::new(Kind::NoTransaction, message));
         }
-        self.command("COMMIT").await?;
+        match self.takes_position() {
+            true => self.commit_with_position().await?,
+            false => self.command("COMMIT").await?,
+        }
         Ok(CommitOutcome::Committed)
     }
 

@@ -614,11 +614,11 @@ impl Connection for PostgresConnection {
 
     fn read_at<'c>(
         &'c mut self,
-        lsn: u64,
+        wanted: Option<LogPosition>,
         verify: bool,
         read: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<(ReplicaAnswer, Option<Result<Outcome>>)>> {
-        Box::pin(self.read_where_replayed(lsn, verify, read))
+        Box::pin(self.read_where_replayed(wanted, verify, read))
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -78,6 +78,11 @@ const REPLAYED_WHAT: &str = "SELECT pg_catalog.pg_is_in_recovery(), \
               (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()), \
               (SELECT min_recovery_end_timeline FROM pg_catalog.pg_control_recovery()))::pg_catalog.text";
 
+/// A position at the end of a page of the log is told behind the header of the next page, which no record has written yet. Pages
+/// have 1 KiB at least.
+const PAGE: u64 = 1024;
+const PAGE_HEADER: u64 = 64;
+
 impl PostgresConnection {
     /// Appends the query for the position to the outbox, behind the Sync of the call.
     pub(super) fn queue_position(&mut self) {
@@ -240,10 +245,11 @@ impl PostgresConnection {
     /// The connection is lost before the question was answered, or the server refuses the question.
     pub(super) async fn read_where_replayed(
         &mut self,
-        lsn: u64,
+        wanted: Option<LogPosition>,
         verify: bool,
         read: Option<Request<'_>>,
     ) -> Result<(ReplicaAnswer, Option<Result<Outcome>>)> {
+        let lsn = wanted.map_or(0, |wanted| wanted.lsn);
         let params = [Param::Value(Value::Text(lsn_text(lsn).into()))];
         let sql = if verify { REPLAYED_WHAT } else { REPLAYED };
         let question = Request::new(sql, &params);
@@ -272,7 +278,9 @@ fn read_answer(told: Outcome) -> ReplicaAnswer {
         ReplicaAnswer {
             is_standby: is(0),
             has_reached: is(0) && is(1),
-            replayed: text(2).and_then(|lsn| read_lsn(&lsn)),
+            replayed: text(2)
+                .and_then(|lsn| read_lsn(&lsn))
+                .map(lacks_nothing_before),
             history: cluster
                 .zip(timeline)
                 .map(|(cluster, timeline)| History { cluster, timeline }),
@@ -286,6 +294,14 @@ fn read_lsn(text: &str) -> Option<u64> {
     let (high, low) = text.split_once('/')?;
     let half = |digits: &str| u32::from_str_radix(digits, 16).ok();
     Some(u64::from(half(high)?) << 32 | u64::from(half(low)?))
+}
+
+/// Returns up to where a replica lacks nothing that has replayed up to here.
+fn lacks_nothing_before(replayed: u64) -> u64 {
+    match replayed.is_multiple_of(PAGE) {
+        true => replayed.saturating_add(PAGE_HEADER),
+        false => replayed,
+    }
 }
 
 fn lsn_text(lsn: u64) -> String {
@@ -303,5 +319,12 @@ mod tests {
         }
         assert_eq!(lsn_text(0x16_B374_D848), "16/B374D848");
         assert_eq!(read_lsn("16-B374D848"), None);
+    }
+
+    #[test]
+    fn end_of_a_page_is_no_lag() {
+        assert!(lacks_nothing_before(8192) > 8192 + 24);
+        assert_eq!(lacks_nothing_before(8192 + 8), 8192 + 8);
+        assert_eq!(lacks_nothing_before(u64::MAX), u64::MAX);
     }
 }

@@ -44,7 +44,7 @@ pub struct ReplicaAnswer {
     pub is_standby: bool,
     /// It follows another one, and has replayed everything up to the position.
     pub has_reached: bool,
-    /// How far it has replayed.
+    /// How far it has replayed: it lacks nothing up to there.
     pub replayed: Option<u64>,
     /// What it replays, if it was asked to say so. The timeline is one that it has certainly reached.
     pub history: Option<History>,

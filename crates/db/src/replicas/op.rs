@@ -10,7 +10,8 @@ pub(super) type Answered = (ReplicaAnswer, Option<Result<Outcome>>);
 
 /// A read on a replica that has replayed everything up to a position; without a text, only the question.
 pub(super) struct ReadAt<'a> {
-    pub(super) lsn: u64,
+    /// `None` while nothing is known about the primary.
+    pub(super) wanted: Option<LogPosition>,
     pub(super) verify: bool,
     pub(super) read: Option<(Request<'a>, &'a CachedScan)>,
 }
@@ -22,7 +23,7 @@ impl Op for ReadAt<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Answered>> {
         let read = self.read.map(|(request, _)| request);
-        on.read_at(self.lsn, self.verify, read)
+        on.read_at(self.wanted, self.verify, read)
     }
 
     fn sql(&self) -> &str {

@@ -31,9 +31,17 @@ impl Own {
         self.unknown
     }
 
-    /// Notes that a write has ended at this position.
-    pub(crate) fn reach(&mut self, begun: u64, position: LogPosition) {
-        self.covered = self.covered.max(begun);
+    /// Notes that a write has ended at this position, which [covers](crate::driver::Connection::covers_earlier) earlier writes or not.
+    pub(crate) fn reach(&mut self, begun: u64, position: LogPosition, covers_earlier: bool) {
+        if covers_earlier {
+            self.covered = self.covered.max(begun);
+        } else if self
+            .reached
+            .is_some_and(|own| own.history != position.history)
+        {
+            // The earlier write is in another log, and only one position is kept.
+            self.lose();
+        }
         self.raise(position);
     }
 
@@ -126,10 +134,10 @@ mod tests {
         own.lose();
         assert_eq!(own.needed(), Needed::Primary);
         // It began before the loss, so it may have ended before the lost write.
-        own.reach(early, at(1, 1, 10));
+        own.reach(early, at(1, 1, 10), true);
         assert_eq!(own.needed(), Needed::Primary);
         let late = own.begin();
-        own.reach(late, at(1, 1, 20));
+        own.reach(late, at(1, 1, 20), true);
         assert_eq!(own.needed(), Needed::Position(at(1, 1, 20)));
     }
 
@@ -137,24 +145,24 @@ mod tests {
     fn stream_that_writes_needs_the_primary_until_a_later_write() {
         let mut own = Own::default();
         own.open();
-        own.reach(own.begin(), at(1, 1, 10));
+        own.reach(own.begin(), at(1, 1, 10), true);
         assert_eq!(own.needed(), Needed::Primary);
         let mut child = own.inherited();
-        child.reach(child.begin(), at(1, 1, 15));
+        child.reach(child.begin(), at(1, 1, 15), true);
         assert_eq!(child.needed(), Needed::Position(at(1, 1, 15)));
         own.close();
         assert_eq!(own.needed(), Needed::Primary);
-        own.reach(own.begin(), at(1, 1, 20));
+        own.reach(own.begin(), at(1, 1, 20), true);
         assert_eq!(own.needed(), Needed::Position(at(1, 1, 20)));
     }
 
     #[test]
     fn position_only_grows_within_a_cluster() {
         let mut own = Own::default();
-        own.reach(own.begin(), at(1, 1, 20));
-        own.reach(own.begin(), at(1, 1, 10));
+        own.reach(own.begin(), at(1, 1, 20), true);
+        own.reach(own.begin(), at(1, 1, 10), true);
         assert_eq!(own.needed(), Needed::Position(at(1, 1, 20)));
-        own.reach(own.begin(), at(1, 2, 5));
+        own.reach(own.begin(), at(1, 2, 5), true);
         assert_eq!(own.needed(), Needed::Position(at(1, 2, 5)));
         own.read_after(Position(Point::At(at(1, 1, 90))));
         assert_eq!(own.needed(), Needed::Position(at(1, 2, 5)));
@@ -163,8 +171,24 @@ mod tests {
     #[test]
     fn token_of_another_cluster_needs_the_primary() {
         let mut own = Own::default();
-        own.reach(own.begin(), at(1, 1, 20));
+        own.reach(own.begin(), at(1, 1, 20), true);
         own.read_after(Position(Point::At(at(2, 1, 5))));
+        assert_eq!(own.needed(), Needed::Primary);
+    }
+
+    #[test]
+    fn position_in_one_of_several_logs_covers_no_other() {
+        let mut own = Own::default();
+        own.reach(own.begin(), at(1, 0, 20), false);
+        own.reach(own.begin(), at(1, 0, 30), false);
+        assert_eq!(own.needed(), Needed::Position(at(1, 0, 30)));
+        let mut unknown = own;
+        unknown.lose();
+        unknown.reach(unknown.begin(), at(1, 0, 40), false);
+        assert_eq!(unknown.needed(), Needed::Primary);
+        own.reach(own.begin(), at(2, 0, 5), false);
+        assert_eq!(own.needed(), Needed::Primary);
+        own.reach(own.begin(), at(2, 0, 6), false);
         assert_eq!(own.needed(), Needed::Primary);
     }
 }

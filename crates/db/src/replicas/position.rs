@@ -6,10 +6,11 @@ use std::str::FromStr;
 use crate::driver::History;
 use crate::{Error, Kind};
 
-/// A point in the write-ahead log of a primary: a read at or after it sees what was committed before.
+/// A point in the log of a primary (PostgreSQL's write-ahead log, MariaDB's binary log): a read at or after it sees what was committed
+/// before.
 ///
 /// The text form (`Display`, `FromStr`) has at most 48 ASCII characters and suits a header or a cookie. It contains the identifier
-/// of the cluster, the timeline and the position in its log, but no data. A token may come from anywhere: a forged one only sends
+/// of the cluster, the timeline and the position in its log (on MariaDB the three parts of a GTID), but no data. A token may come from anywhere: a forged one only sends
 /// reads to the primary.
 ///
 /// # Examples
@@ -35,12 +36,22 @@ pub(crate) enum Point {
     Unknown,
 }
 
+impl History {
+    /// Returns the position before everything that was written in this history.
+    pub(crate) fn beginning(self) -> LogPosition {
+        LogPosition {
+            history: self,
+            lsn: 0,
+        }
+    }
+}
+
 /// A position in the log of one timeline of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
-    /// The cluster and the timeline.
+    /// The cluster and the timeline. On MariaDB, the domain and the server.
     pub history: History,
-    /// PostgreSQL's LSN.
+    /// PostgreSQL's LSN, or the sequence number of MariaDB's GTID.
     pub lsn: u64,
 }
 

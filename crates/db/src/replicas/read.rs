@@ -15,7 +15,7 @@ use super::{Needed, Replica, Replicas};
 use crate::binding::Lease;
 use crate::call::op::{Op, Run};
 use crate::call::{Call, Target, Text};
-use crate::driver::{History, Outcome, Request};
+use crate::driver::{Outcome, Request};
 use crate::pooled::handle::Handle;
 use crate::sql::{CachedScan, Class, Statements};
 use crate::{Error, Kind, Result};
@@ -24,29 +24,21 @@ use crate::{Error, Kind, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
-/// What a read needs of a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) history: History,
-    /// 0 if the coroutine has written nothing.
-    pub(super) lsn: u64,
-}
-
 impl Replicas {
-    /// Returns what a read of this call needs of a replica; `None` if only the primary can answer: what is needed is unknown, in
+    /// Returns the position that a read of this call needs of a replica, the beginning if its coroutine has written nothing; `None` if only the primary can answer: what is needed is unknown, in
     /// another history than that of the primary, or ahead of it.
-    fn wanted(&self, needed: Needed) -> Option<Wanted> {
+    fn wanted(&self, needed: Needed) -> Option<LogPosition> {
         let newest = self.tracker.primary().newest()?;
-        let history = newest.history;
         match needed {
             Needed::Primary => None,
-            Needed::Nothing => Some(Wanted { history, lsn: 0 }),
-            Needed::Position(LogPosition { history: own, lsn }) => {
-                if own == history && lsn > newest.lsn {
+            Needed::Nothing => Some(newest.history.beginning()),
+            Needed::Position(own) => {
+                let is_of_primary = own.history == newest.history;
+                if is_of_primary && own.lsn > newest.lsn {
                     // A token of another program, perhaps: the primary says next time whether it is that far.
                     self.wake.notify_one();
                 }
-                (own == history && lsn <= newest.lsn).then_some(Wanted { history, lsn })
+                (is_of_primary && own.lsn <= newest.lsn).then_some(own)
             }
         }
     }
@@ -62,7 +54,7 @@ impl Call<'_> {
     }
 
     /// Returns the replicas, and what a read of this call needs of one; `None` if the call belongs to the primary.
-    pub(super) fn replicas(&self) -> Option<(&Arc<Replicas>, Wanted)> {
+    pub(super) fn replicas(&self) -> Option<(&Arc<Replicas>, LogPosition)> {
         let (handle, replicas) = self.handle_with_replicas()?;
         replicas.begin();
         // What is pinned is on the primary: a transaction, a changed session.
@@ -151,14 +143,14 @@ enum Asked {
 struct Search<'s> {
     call: &'s Call<'s>,
     replicas: &'s Replicas,
-    wanted: Wanted,
+    wanted: LogPosition,
     until: Option<Instant>,
     /// `None` before the first question.
     pause: Option<Duration>,
 }
 
 impl<'s> Search<'s> {
-    fn new(call: &'s Call<'s>, replicas: &'s Replicas, wanted: Wanted) -> Self {
+    fn new(call: &'s Call<'s>, replicas: &'s Replicas, wanted: LogPosition) -> Self {
         let until = call.shared().runtime.now().checked_add(replicas.wait);
         Search {
             call,
@@ -227,7 +219,7 @@ impl<'s> Search<'s> {
         let with_read = read.filter(|_| is_far);
         let verify = lease.replays != Some(self.wanted.history);
         let op = ReadAt {
-            lsn: self.wanted.lsn,
+            wanted: Some(self.wanted),
             verify,
             read: with_read,
         };
@@ -236,17 +228,19 @@ impl<'s> Search<'s> {
             Err(Some(late)) if late.kind() == Kind::StatementTimeout => {
                 return Asked::Read(Err(late));
             }
-            Err(_) => {
+            Err(error) => {
+                tracing::debug!(?error, "a replica does not answer before a read");
                 replica.fail();
                 return Asked::Failed;
             }
         };
         replica.note_replayed(&answer);
-        if verify {
+        if verify || answer.history.is_some() {
             lease.replays = answer.history;
         }
         if !answer.is_standby || lease.replays != Some(self.wanted.history) {
             // It was promoted, or follows another primary.
+            tracing::debug!(?answer, wanted = ?self.wanted, "a replica is none of this primary");
             replica.fail();
             return Asked::Failed;
         }

@@ -77,9 +77,9 @@ impl Write {
         self.noted.clear();
     }
 
-    fn reach(mut self, position: LogPosition) {
+    fn reach(mut self, position: LogPosition, covers_earlier: bool) {
         for (frame, begun) in self.noted.drain(..) {
-            frame.with_own(self.db, |own| own.reach(begun, position));
+            frame.with_own(self.db, |own| own.reach(begun, position, covers_earlier));
         }
     }
 }
@@ -143,6 +143,7 @@ impl PooledConnection {
             let frames = context.frame().into_iter().chain(op.writer());
             let write = match commits {
                 Commits::Nothing => None,
+                Commits::Remains if self.driver().rolls_back_all() => None,
                 _ => Some(Write::begin(tracker.db, frames)),
             };
             let Some(write) = write.filter(|write| !write.noted.is_empty()) else {
@@ -170,7 +171,7 @@ impl PooledConnection {
                 (Written::Nothing, _) => write.cancel(),
                 (Written::Perhaps, Some(position)) => {
                     tracker.note(position, self.now());
-                    write.reach(position);
+                    write.reach(position, self.driver().covers_earlier());
                 }
                 // Dropped.
                 (Written::Perhaps | Written::Unknown, _) => {}
@@ -189,12 +190,15 @@ impl PooledConnection {
         if error.is_some_and(|error| error.kind() == Kind::OutcomeUnknown) {
             return Written::Unknown;
         }
+        let has_committed = commits == Commits::Transaction && error.is_none();
         match self.status() {
             Status::Idle => Written::Perhaps,
-            Status::InTransaction | Status::Failed if commits != Commits::Anything => {
+            Status::InTransaction | Status::Failed
+                if commits != Commits::Anything && !has_committed =>
+            {
                 Written::Nothing
             }
-            // A text may have committed one transaction and begun another; a stream has not ended.
+            // A text or a commit may have begun another transaction behind one; a stream has not ended.
             _ => Written::Unknown,
         }
     }

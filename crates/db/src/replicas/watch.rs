@@ -178,7 +178,9 @@ impl Watcher {
             Some(connection) => connection,
             None => self.replica().handle.pool.manager().open().await?,
         };
-        let (answer, _) = connection.read_at(0, true, None).await?;
+        let newest = self.replicas.tracker.primary().newest();
+        let beginning = newest.map(|newest| newest.history.beginning());
+        let (answer, _) = connection.read_at(beginning, true, None).await?;
         self.connection = Some(connection);
         Ok(answer)
     }

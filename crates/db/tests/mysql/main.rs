@@ -19,6 +19,7 @@ mod holes;
 mod hostile;
 #[path = "../log_support/mod.rs"]
 mod log;
+mod replicas;
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
 mod session;

@@ -27,6 +27,8 @@ pub(crate) const MAKE: Make = Make {
     counter: "BIGINT AUTO_INCREMENT",
     settles: false,
     durable: &[],
+    replicates: &["log-bin=binlog", "log-slave-updates", "gtid-strict-mode=1"],
+    is_replica: "@@read_only",
     is_ready: "ready for connections",
     crash: "KILL",
     stop: "TERM",
@@ -83,4 +85,22 @@ pub(crate) fn sleep(seconds: f64) -> String {
 pub(crate) async fn lock_all(db: &Db) -> Result<()> {
     let take = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE t SET n = n";
     db.exec(take, ()).await.map(drop)
+}
+
+/// Has a replica apply nothing more.
+pub(crate) async fn pause_replay(replica: &Db) {
+    replica.exec("STOP SLAVE SQL_THREAD", ()).await.unwrap();
+}
+
+pub(crate) async fn resume_replay(replica: &Db) {
+    replica.exec("START SLAVE SQL_THREAD", ()).await.unwrap();
+}
+
+/// Waits until a replica has applied all that is committed now.
+pub(crate) async fn catch_up(primary: &Db, replica: &Db) {
+    let written = "SELECT @@GLOBAL.gtid_binlog_pos";
+    let written: String = primary.query_as_one(written, ()).await.unwrap();
+    let wait = "SELECT MASTER_GTID_WAIT(?, 15)";
+    let waited = replica.query_as_one::<i64>(wait, (&*written,)).await;
+    assert_eq!(waited.unwrap(), 0, "it has not applied {written}");
 }

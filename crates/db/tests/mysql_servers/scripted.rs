@@ -90,6 +90,11 @@ impl Peer {
 
     /// Sends rows of texts, which have as many columns as the first one. There is one at least.
     pub(crate) async fn send_rows(&mut self, rows: &[&[Option<&str>]]) {
+        self.send_rows_before(rows, false).await;
+    }
+
+    /// As [`send_rows`](Peer::send_rows), perhaps with another result behind it.
+    pub(crate) async fn send_rows_before(&mut self, rows: &[&[Option<&str>]], has_more: bool) {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         self.send(&[u8::try_from(rows[0].len()).unwrap()]).await;
         for _ in rows[0] {
@@ -101,7 +106,8 @@ impl Peer {
             let values = row.iter().map(|value| value.map_or(vec![0xfb], text));
             self.send(&values.collect::<Vec<_>>().concat()).await;
         }
-        self.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+        let flags = if has_more { 10 } else { 2 };
+        self.send(&[0xfe, 0, 0, flags, 0, 0, 0]).await;
     }
 }
 
@@ -134,7 +140,7 @@ pub(crate) const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 pub(crate) const OK_INSIDE: &[u8] = &[0, 0, 0, 3, 0, 0, 0];
 
 /// An OK that another result follows.
-const OK_AND_MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
+pub(crate) const OK_AND_MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
 
 /// An error of the server.
 #[derive(Clone, Copy, Debug)]

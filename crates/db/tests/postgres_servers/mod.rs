@@ -24,6 +24,8 @@ pub(crate) const MAKE: Make = Make {
     counter: "int8 GENERATED ALWAYS AS IDENTITY",
     settles: true,
     durable: &["synchronous_commit=on"],
+    replicates: &["synchronous_commit=on"],
+    is_replica: "pg_is_in_recovery()",
     is_ready: "ready to accept connections",
     crash: "QUIT",
     stop: "INT",
@@ -104,4 +106,32 @@ pub(crate) async fn lock_all(db: &Db) -> Result<()> {
     let take = "LOCK TABLE t IN ACCESS EXCLUSIVE MODE NOWAIT";
     db.transaction(async || db.exec(take, ()).await.map(drop))
         .await
+}
+
+/// Has a replica replay nothing more.
+pub(crate) async fn pause_replay(replica: &Db) {
+    let sql = "SELECT pg_wal_replay_pause()";
+    replica.query(sql, ()).await.unwrap();
+    let sql = "SELECT pg_get_wal_replay_pause_state() = 'paused'";
+    until("the replay is paused", async || {
+        replica.query_scalar_one(sql, ()).await.unwrap()
+    })
+    .await;
+}
+
+pub(crate) async fn resume_replay(replica: &Db) {
+    let sql = "SELECT pg_wal_replay_resume()";
+    replica.query(sql, ()).await.unwrap();
+}
+
+/// Waits until a replica has replayed all that is committed now.
+pub(crate) async fn catch_up(primary: &Db, replica: &Db) {
+    let lsn = "SELECT pg_current_wal_lsn()::text";
+    let lsn: String = primary.query_scalar_one(lsn, ()).await.unwrap();
+    let has = "SELECT pg_last_wal_replay_lsn() >= ?::text::pg_lsn";
+    until("the replica has caught up", async || {
+        let has = replica.query_scalar_one(has, (&*lsn,));
+        has.await.unwrap()
+    })
+    .await;
 }

@@ -2,13 +2,15 @@
 //!
 //! `mysql_servers` and `postgres_servers` include this module. Each defines under the same names what is different
 //! on its own server, so that a test of both can be written once: its [`Make`], `SESSION_ID`, `kill`,
-//! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
+//! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep`, `lock_all`, `pause_replay`, `resume_replay` and
+//! `catch_up`.
 
 pub(crate) mod bank;
 pub(crate) mod ledger;
 mod names;
 pub(crate) mod network;
 pub(crate) mod own;
+pub(crate) mod replicas;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -18,7 +20,7 @@ use std::time::Duration;
 use cenote::{Builder, Db, Error};
 
 pub(crate) use self::names::{required_variable, unique};
-use super::{MAKE, SESSION_ID};
+use super::{MAKE, SESSION_ID, catch_up, pause_replay, resume_replay};
 
 /// The constants in which the makes of servers differ.
 pub(crate) struct Make {
@@ -34,6 +36,10 @@ pub(crate) struct Make {
     pub(crate) settles: bool,
     /// The settings under which commits survive a crash.
     pub(crate) durable: &'static [&'static str],
+    /// The settings of a primary, and of its replicas.
+    pub(crate) replicates: &'static [&'static str],
+    /// An expression that is true on a replica.
+    pub(crate) is_replica: &'static str,
     /// The log message when the server is ready.
     pub(crate) is_ready: &'static str,
     /// The signal after which it is gone at once, as if the machine had lost its power.

@@ -12,7 +12,7 @@ mod suspicion;
 use crate::servers::WHO;
 
 /// A DSN of servers of this machine that wants one to write to.
-fn to_write(ports: &[u16]) -> String {
+pub(crate) fn to_write(ports: &[u16]) -> String {
     of(ports, "target_session_attrs=read-write")
 }
 
