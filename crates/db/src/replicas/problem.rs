@@ -16,8 +16,8 @@ pub enum ReplicaProblem {
     Unreachable,
     /// A read or a connect failed on it, and it has not been asked since.
     Failed,
-    /// It follows no other server: it was promoted.
-    Promoted,
+    /// It follows no other server: it is a primary, or was promoted.
+    Primary,
     /// The primary has not told yet how far it is.
     PrimaryUnknown,
     /// It follows another primary or another timeline, or does not say which.
@@ -32,7 +32,7 @@ impl fmt::Display for ReplicaProblem {
             ReplicaProblem::NotAsked => "not asked yet",
             ReplicaProblem::Unreachable => "no answer",
             ReplicaProblem::Failed => "a read failed",
-            ReplicaProblem::Promoted => "promoted",
+            ReplicaProblem::Primary => "a primary",
             ReplicaProblem::PrimaryUnknown => "primary unknown",
             ReplicaProblem::OtherTimeline => "other timeline",
             ReplicaProblem::Lagging => "too far behind",
@@ -51,7 +51,7 @@ impl ReplicaProblem {
             return Some(ReplicaProblem::Unreachable);
         };
         if !answer.is_standby {
-            return Some(ReplicaProblem::Promoted);
+            return Some(ReplicaProblem::Primary);
         }
         match newest {
             None => Some(ReplicaProblem::PrimaryUnknown),
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(of(standby, None, false), unknown);
         assert_eq!(of(answer(true, None), None, false), unknown);
         let promoted = of(answer(false, Some(first)), Some(first), false);
-        assert_eq!(promoted, Some(ReplicaProblem::Promoted));
+        assert_eq!(promoted, Some(ReplicaProblem::Primary));
         let silent = ReplicaProblem::of(None, Some(first), false);
         assert_eq!(silent, Some(ReplicaProblem::Unreachable));
     }
