@@ -125,7 +125,7 @@ impl Servers {
             let state = replica_state(replica);
             let lag = replica.lag.map(|lag| format!(", lag {}", duration(lag)));
             put(format!(
-                "  {}: {state}{}{}, {} reads",
+                "  {}: {state}{}{}, reads: {}",
                 replica.address,
                 since(replica.unchanged_for),
                 lag.unwrap_or_default(),

@@ -25,7 +25,7 @@ pub struct ReplicaStatus {
     /// Whether it follows another server. `false` after its promotion.
     pub is_standby: bool,
     /// How far it is behind the primary, to about a tenth of [`max_replica_lag`](crate::Builder::max_replica_lag). `None` if it does
-    /// not answer.
+    /// not answer, or follows no other server.
     pub lag: Option<Duration>,
     /// The number of open connections, without the one that asks for the lag.
     pub connections: usize,
@@ -111,14 +111,15 @@ impl Db {
         let named = replicas.all.iter().zip(distinct(names));
         let status = named.map(|(replica, address)| {
             let seen = *replica.seen();
+            let standby = seen.answer.filter(|answer| answer.is_standby);
             ReplicaStatus {
                 address,
                 is_usable: seen.problem.is_none(),
                 problem: seen.problem,
                 unchanged_for: seen.since.map(|since| now.saturating_duration_since(since)),
                 is_reachable: seen.answer.is_some(),
-                is_standby: seen.answer.is_some_and(|answer| answer.is_standby),
-                lag: seen.answer.map(|_| seen.lag),
+                is_standby: standby.is_some(),
+                lag: standby.map(|_| seen.lag),
                 connections: replica.handle.pool.status().total,
                 reads: replica.reads.load(Ordering::Relaxed),
             }
