@@ -165,7 +165,7 @@
   const orDash = (ms) => (ms === null ? "–" : duration(ms));
   const since = ["For", (server) => orDash(server.since)];
   const connections = ["Connections", (server) => thousands(server.connections)];
-  const HOST = [since, connections, ["Retired", (host) => thousands(host.retired)]];
+  const HOST = [since, connections, ["Used", (host) => (host.usable ? "yes" : "no")], ["Retired", (host) => thousands(host.retired)]];
   const REPLICA = [since, connections, ["Reads", (replica) => thousands(replica.reads)],
     ["Lag", (replica) => orDash(replica.lag)]];
   const showServers = ({ hosts = [], replicas = [], primaryReads }) => {
