@@ -139,12 +139,11 @@ impl Servers {
 
     /// "Reads that the primary served instead: 12 (behind 10, failed 2)".
     fn primary_reads_text(&self) -> String {
-        let reasons = self.primary_reads.by_reason();
-        let all: u64 = reasons.iter().map(|(_, reads)| reads).sum();
-        let named: Vec<_> = reasons
-            .iter()
+        let reasons = || self.primary_reads.by_reason();
+        let all: u64 = reasons().map(|(_, reads)| reads).sum();
+        let named: Vec<_> = reasons()
             .filter(|(_, reads)| *reads > 0)
-            .map(|(reason, reads)| format!("{} {}", reason.replace('_', " "), thousands(*reads)))
+            .map(|(reason, reads)| format!("{} {}", reason.replace('_', " "), thousands(reads)))
             .collect();
         match all {
             0 => "Replicas served all reads.".to_owned(),

@@ -41,7 +41,7 @@ pub struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostState {
-    /// It has not answered yet, and was not silent when it was asked.
+    /// It has not been asked yet.
     Unknown,
     /// It did not answer when it was asked last.
     Silent,

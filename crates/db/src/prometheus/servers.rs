@@ -58,7 +58,7 @@ pub(super) const METRICS: &[Metric] = &[
             false => {
                 let reads = of.primary_reads.by_reason();
                 let series = reads.map(|(reason, count)| (label("reason", reason), count));
-                series.into()
+                series.collect()
             }
         }),
     },

@@ -51,7 +51,7 @@ pub struct PrimaryReads {
 
 impl PrimaryReads {
     /// Returns each reason with its count. The words are those of the metrics.
-    pub fn by_reason(&self) -> [(&'static str, u64); 5] {
+    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("unknown_position", self.unknown_position),
             ("no_replica", self.no_replica),
@@ -59,6 +59,7 @@ impl PrimaryReads {
             ("busy", self.busy),
             ("failed", self.failed),
         ]
+        .into_iter()
     }
 }
 
