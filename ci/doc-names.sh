@@ -20,7 +20,7 @@ report() {
 }
 
 names="$(git ls-files | sed 's|^|/|')"
-tests="$(git grep -hoE 'fn [a-z0-9_]+' -- 'crates/**/*.rs' 'examples/**/*.rs' 'fuzz/**/*.rs' | cut -c4- | sort -u)"
+tests="$(git grep -hoE 'fn [a-z0-9_]+' -- 'crates/**/*.rs' 'dashboard/**/*.rs' 'examples/**/*.rs' 'fuzz/**/*.rs' | cut -c4- | sort -u)"
 
 for document in "${documents[@]}"; do
     while read -r name; do

@@ -93,7 +93,8 @@ part_metrics() {
 }
 
 part_page() {
-    need chromium=chromium node=nodejs npm=npm valgrind=valgrind
+    # The tests start PostgreSQL clusters of their own.
+    need chromium=chromium node=nodejs npm=npm valgrind=valgrind initdb=postgresql
     step "packages of the browser's tests" npm ci --prefix dashboard/tests/browser --no-audit --no-fund
     step "format of cenote-dashboard" cargo fmt --manifest-path dashboard/Cargo.toml --check
     # The target directory of the root, so that what both need is built once.

@@ -120,7 +120,7 @@
     }, (row, holder) => {
       const [line, pin, statement, held] = row.children;
       updateLine(line, holder.line, holder.count, holder.stuck || now.status.waiting > 0);
-      setText(pin, holder.pin || "one call");
+      setText(pin, holder.purpose);
       const [summary, text, state] = statement.children;
       setText(summary, holder.statement || "–");
       text.hidden = !holder.text || holder.text === holder.statement;
@@ -134,6 +134,46 @@
     $("no-holders").hidden = now.holders.length > 0;
     $("more-holders").hidden = !now.moreHolders;
     setText($("more-holders"), `and ${thousands(now.moreHolders)} more connections at other lines`);
+    const { shared } = now;
+    $("shared").hidden = !shared;
+    if (shared) {
+      setText($("shared"), `Shared connections: ${thousands(shared.connections)}, reads in flight: ${thousands(shared.inFlight)}, ` +
+        `so far: ${thousands(shared.reads)}`);
+    }
+  };
+
+  // Each server has a name, a state with a mark, and figures with the names of their columns.
+  const showTable = (id, servers, state, figures) => {
+    $(id).hidden = !servers.length;
+    fill($(id).tBodies[0], servers, () => {
+      const row = make("tr"), cell = make("td");
+      cell.append(make("span", "state"));
+      row.append(make("td", "code"), cell, ...figures.map(([name]) => {
+        const figure = make("td", "right");
+        figure.dataset.name = name;
+        return figure;
+      }));
+      return row;
+    }, (row, server) => {
+      const [name, cell, ...cells] = row.children;
+      setText(name, server.name);
+      setText(cell.firstElementChild, server[state]);
+      setAttribute(cell.firstElementChild, "data-mark", server.mark);
+      cells.forEach((figure, at) => setText(figure, figures[at][1](server)));
+    });
+  };
+  const orDash = (ms) => (ms === null ? "–" : duration(ms));
+  const since = ["For", (server) => orDash(server.since)];
+  const connections = ["Connections", (server) => thousands(server.connections)];
+  const HOST = [since, connections, ["Used", (host) => (host.usable ? "yes" : "no")], ["Retired", (host) => thousands(host.retired)]];
+  const REPLICA = [since, connections, ["Reads", (replica) => thousands(replica.reads)],
+    ["Lag", (replica) => orDash(replica.lag)]];
+  const showServers = ({ hosts = [], replicas = [], primaryReads }) => {
+    $("servers").hidden = !hosts.length && !replicas.length;
+    showTable("hosts", hosts, "role", HOST);
+    showTable("replicas", replicas, "state", REPLICA);
+    $("primary-reads").hidden = !primaryReads;
+    setText($("primary-reads"), primaryReads || "");
   };
 
   const showQueue = (now) => {
@@ -388,6 +428,7 @@
     showDiagnosis(now);
     showHolders(now);
     showQueue(now);
+    showServers(now);
     if (!chosen) setRange(seconds.length <= 60 ? 60 : 300);
     for (const chart of charts) chart.draw();
     showBars("lines", now.lines, now.otherLines, "line");

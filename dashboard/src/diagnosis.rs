@@ -19,11 +19,24 @@ pub(crate) struct HolderGroup {
     pub(crate) line: String,
     pub(crate) pin: Option<PinReason>,
     pub(crate) count: usize,
+    /// How many reads of several tasks are in flight on them.
+    pub(crate) shared_by: usize,
     pub(crate) oldest: Duration,
     /// How many of them are held for long and run no statement.
     pub(crate) stuck: usize,
     /// The statement of the oldest: summary, masked text, whether it runs, and its age.
     pub(crate) statement: Option<GroupStatement>,
+}
+
+impl HolderGroup {
+    /// Returns what the connections are held for.
+    pub(crate) fn purpose(&self) -> String {
+        match (self.pin, self.shared_by) {
+            (Some(pin), _) => pin.to_string(),
+            (None, 0) => "one call".to_owned(),
+            (None, reads) => format!("shared by {}", count(reads, "read")),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +69,10 @@ pub(crate) struct Picture {
     pub(crate) queue: Vec<QueueGroup>,
     /// The last failed connect, if none has succeeded since.
     pub(crate) connect_error: Option<String>,
+    /// Why no host gets connections.
+    pub(crate) no_host: Option<String>,
+    /// Why no replica gets reads.
+    pub(crate) no_replica: Option<String>,
 }
 
 /// How urgent a diagnosis is.
@@ -120,6 +137,12 @@ fn sentence(picture: &Picture) -> (Level, String) {
         };
         return (Level::Bad, text);
     }
+    if let Some(why) = &picture.no_host {
+        return match picture.waiting {
+            0 => (Level::Warning, format!("No host fits: {why}")),
+            _ => (Level::Bad, format!("No host fits, {waiting}: {why}")),
+        };
+    }
     let holds = holds(picture);
     let oldest = oldest(picture);
     if picture.waiting > 0 {
@@ -164,6 +187,10 @@ fn sentence(picture: &Picture) -> (Level, String) {
     }
     if active >= max {
         return (Level::Warning, format!("{holds}, nobody waits yet"));
+    }
+    if let Some(why) = &picture.no_replica {
+        let text = format!("No replica gets reads, the primary serves them: {why}");
+        return (Level::Warning, text);
     }
     (
         Level::Ok,
@@ -214,6 +241,7 @@ mod tests {
             line: line.to_owned(),
             pin: Some(PinReason::Transaction),
             count,
+            shared_by: 0,
             oldest: Duration::from_secs(seconds),
             stuck,
             statement: None,
@@ -240,6 +268,8 @@ mod tests {
             holders: vec![held("src/x.rs:41", 2, 1, 0), held("src/y.rs:2", 1, 1, 0)],
             queue: Vec::new(),
             connect_error: None,
+            no_host: None,
+            no_replica: None,
         }
     }
 
@@ -334,6 +364,33 @@ mod tests {
         let text =
             "Cannot connect, 5 waiting, oldest 900 ms: connection refused (3 failures in a row)";
         says(&picture, Level::Bad, text);
+    }
+
+    #[test]
+    fn missing_host_and_missing_replica_are_told() {
+        let mut picture = Picture {
+            no_replica: Some("db2 too far behind".to_owned()),
+            ..healthy()
+        };
+        let text = "No replica gets reads, the primary serves them: db2 too far behind";
+        says(&picture, Level::Warning, text);
+        picture.no_host = Some("db1 no answer, db2 standby".to_owned());
+        let text = "No host fits: db1 no answer, db2 standby";
+        says(&picture, Level::Warning, text);
+        picture.waiting = 5;
+        picture.queue = vec![queued(QueueReason::Connecting, 5, 80)];
+        let text = "No host fits, 5 waiting, oldest 80 ms: db1 no answer, db2 standby";
+        says(&picture, Level::Bad, text);
+    }
+
+    #[test]
+    fn shared_connections_are_held_by_their_reads() {
+        let mut group = held("src/x.rs:41", 2, 1, 0);
+        assert_eq!(group.purpose(), "transaction");
+        (group.pin, group.shared_by) = (None, 14);
+        assert_eq!(group.purpose(), "shared by 14 reads");
+        group.shared_by = 0;
+        assert_eq!(group.purpose(), "one call");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The last rare events of a pool. Equal ones that follow each other are one entry with a count.
+//! The last rare events of a pool and of its servers. Equal ones that follow each other are one entry with a count.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cenote::pool::{BreakerState, DestroyReason, Event};
 
 use crate::diagnosis::Level;
+use crate::servers::Change;
 use crate::text::{duration, line};
 
 /// How many entries are kept.
@@ -30,8 +31,14 @@ pub(crate) struct Entry {
     kind: Kind,
 }
 
-/// What makes two events equal: what happened, and at which line.
-type Kind = (&'static str, Option<&'static Location<'static>>);
+/// What makes two events equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// What happened, and at which line.
+    OfPool(&'static str, Option<&'static Location<'static>>),
+    /// The text, which names the server.
+    OfServer(String),
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
@@ -41,10 +48,15 @@ pub(crate) struct EventLog {
 impl EventLog {
     /// Adds an event that happens now.
     pub(crate) fn add(&mut self, event: &Event) {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        if let Some((level, kind, text)) = describe(event) {
-            self.add_at(since_1970.unwrap_or_default(), level, kind, text);
+        if let Some((level, (what, line), text)) = describe(event) {
+            self.add_at(since_1970(), level, Kind::OfPool(what, line), text);
         }
+    }
+
+    /// Adds what happens to a server now.
+    pub(crate) fn add_change(&mut self, change: Change) {
+        let kind = Kind::OfServer(change.text.clone());
+        self.add_at(since_1970(), change.level, kind, change.text);
     }
 
     fn add_at(&mut self, at: Duration, level: Level, kind: Kind, text: String) {
@@ -75,6 +87,11 @@ impl EventLog {
     }
 }
 
+fn since_1970() -> Duration {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
 fn shortened(text: String) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -82,7 +99,9 @@ fn shortened(text: String) -> String {
     }
 }
 
-fn describe(event: &Event) -> Option<(Level, Kind, String)> {
+type OfPool = (&'static str, Option<&'static Location<'static>>);
+
+fn describe(event: &Event) -> Option<(Level, OfPool, String)> {
     Some(match event {
         Event::Created { resource, took } => (
             Level::Ok,
@@ -191,7 +210,8 @@ mod tests {
 
     fn add(log: &mut EventLog, seconds: u64, kind: &'static str) {
         let at = Duration::from_secs(seconds);
-        log.add_at(at, Level::Ok, (kind, None), format!("{kind} at {seconds}"));
+        let text = format!("{kind} at {seconds}");
+        log.add_at(at, Level::Ok, Kind::OfPool(kind, None), text);
     }
 
     #[test]
@@ -214,6 +234,29 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_come_and_go_are_told_apart() {
+        let mut log = EventLog::default();
+        for (host, to) in [(1, "no answer"), (2, "no answer"), (1, "standby")] {
+            let change = Change {
+                level: Level::Warning,
+                text: format!("Host db{host}: {to}"),
+            };
+            log.add_change(change.clone());
+            log.add_change(change);
+        }
+        let entries = log.newest_first();
+        let shown: Vec<_> = entries.iter().map(|e| (e.text.as_str(), e.count)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("Host db1: standby", 2),
+                ("Host db2: no answer", 2),
+                ("Host db1: no answer", 2)
+            ]
+        );
+    }
+
+    #[test]
     fn flood_of_events_stays_bounded() {
         let mut log = EventLog::default();
         for second in 0..10_000 {
@@ -224,7 +267,7 @@ mod tests {
         log.add_at(
             Duration::from_secs(u64::from(u32::MAX)),
             Level::Bad,
-            ("x", None),
+            Kind::OfPool("x", None),
             long,
         );
         assert_eq!(log.newest_first()[0].text.chars().count(), LONGEST + 1);

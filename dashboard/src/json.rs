@@ -44,6 +44,14 @@ impl Object<'_> {
         let _ = write!(self.key(key), "{value}");
     }
 
+    /// Writes a whole number, or null.
+    pub(crate) fn maybe_whole(&mut self, key: &str, value: Option<u64>) {
+        match value {
+            Some(value) => self.whole(key, value),
+            None => self.key(key).push_str("null"),
+        }
+    }
+
     pub(crate) fn number(&mut self, key: &str, value: f64) {
         number(self.key(key), value);
     }
@@ -114,6 +122,8 @@ mod tests {
         object(&mut out, |o| {
             o.text("a\"b", hostile);
             o.maybe("none", None);
+            o.maybe_whole("no number", None);
+            o.maybe_whole("seven", Some(7));
             o.number("x", 1.5);
             o.number("y", f64::NAN);
             o.number("z", 1200.0);
@@ -124,7 +134,8 @@ mod tests {
         assert!(!out.contains(['\n', '\r', '<', '\u{2028}']), "{out}");
         let read: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!(read["a\"b"], hostile);
-        assert!(read["none"].is_null());
+        assert!(read["none"].is_null() && read["no number"].is_null());
+        assert_eq!(read["seven"], 7);
         assert_eq!(read["x"], 1.5);
         assert_eq!(read["y"], 0);
         assert_eq!(read["z"], 1200);

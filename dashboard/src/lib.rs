@@ -5,6 +5,7 @@ mod event_log;
 mod history;
 mod json;
 mod recorder;
+mod servers;
 pub mod sizing;
 mod snapshot;
 mod text;

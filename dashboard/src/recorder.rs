@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use crate::diagnosis::{GroupStatement, HolderGroup, LONG, Picture, QueueGroup};
 use crate::event_log::EventLog;
 use crate::history::{History, Sample, Totals};
+use crate::servers::Servers;
 use crate::text::line;
 
 /// The time between two samples.
@@ -46,6 +47,7 @@ pub(crate) struct Seen {
     pub(crate) status: Status,
     pub(crate) holders: Vec<ConnectionHolder>,
     pub(crate) queued: Vec<QueuedCall>,
+    pub(crate) servers: Servers,
 }
 
 impl Recorder {
@@ -105,9 +107,16 @@ impl Recorder {
                 .history
                 .end_second(at, &seen.status, totals(&self.db));
         }
+        let changes = recorded.now.servers.changes(&seen.servers);
         recorded.now = seen;
         let seconds = recorded.history.next();
         drop(recorded);
+        if !changes.is_empty() {
+            let mut events = lock(&self.events);
+            changes
+                .into_iter()
+                .for_each(|change| events.add_change(change));
+        }
         if is_over {
             self.seconds.send_replace(seconds);
         }
@@ -145,6 +154,8 @@ impl Recorder {
             holders: group_holders(&seen.holders),
             queue: group_queue(seen),
             connect_error: failed.map(|failed| failed.to_string()),
+            no_host: seen.servers.no_host(),
+            no_replica: seen.servers.no_replica(),
         }
     }
 
@@ -168,6 +179,7 @@ fn see(db: &Db) -> Seen {
         status,
         holders: db.holders(),
         queued,
+        servers: Servers::see(db),
     }
 }
 
@@ -185,7 +197,9 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
     // Holders come longest first, so that the first of a group is its oldest.
     for holder in holders {
         let statement = holder.statement.as_ref();
-        let is_stuck = holder.held_for >= LONG && !statement.is_some_and(|it| it.running);
+        let is_shared = holder.shared_by > 0;
+        let runs = is_shared || statement.is_some_and(|it| it.running);
+        let is_stuck = holder.held_for >= LONG && !runs;
         let line = line(holder.caller);
         let begins = statement.is_some_and(|it| it.running && &*it.summary == "BEGIN");
         let pin = match holder.pin {
@@ -193,10 +207,11 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
             Some(PinReason::Explicit) if begins => Some(PinReason::Transaction),
             pin => pin,
         };
-        match known.entry((line.clone(), pin)) {
+        match known.entry((line.clone(), pin, is_shared)) {
             Entry::Occupied(known) => {
                 let group: &mut HolderGroup = &mut groups[*known.get()];
                 group.count += 1;
+                group.shared_by += holder.shared_by;
                 group.stuck += usize::from(is_stuck);
             }
             Entry::Vacant(new) => {
@@ -205,6 +220,7 @@ fn group_holders(holders: &[ConnectionHolder]) -> Vec<HolderGroup> {
                     line,
                     pin,
                     count: 1,
+                    shared_by: holder.shared_by,
                     oldest: holder.held_for,
                     stuck: usize::from(is_stuck),
                     statement: statement.map(|it| GroupStatement {

@@ -76,6 +76,10 @@ fn write_now(recorder: &Recorder, picture: &Picture, seen: &Seen, o: &mut Object
             o.text("line", &group.line);
             o.whole("count", whole(group.count));
             o.maybe("pin", group.pin.map(|pin| pin.to_string()).as_deref());
+            o.text("purpose", &group.purpose());
+            if group.shared_by > 0 {
+                o.whole("sharedBy", whole(group.shared_by));
+            }
             o.whole("oldest", millis(group.oldest));
             o.flag("stuck", group.stuck > 0);
             if let Some(statement) = &group.statement {
@@ -98,6 +102,7 @@ fn write_now(recorder: &Recorder, picture: &Picture, seen: &Seen, o: &mut Object
         });
     });
     o.whole("moreQueued", more(groups.iter().map(|group| group.count)));
+    seen.servers.write(o);
 }
 
 fn write_past(recorder: &Recorder, history: &History, picture: &Picture, o: &mut Object<'_>) {
@@ -236,9 +241,7 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
         count(seen.status.active, "connection")
     ));
     for group in picture.holders.iter().take(MOST_GROUPS) {
-        let pin = group
-            .pin
-            .map_or("one call".to_owned(), |pin| pin.to_string());
+        let purpose = group.purpose();
         let statement = group.statement.as_ref().map(|it| {
             let does = if it.running { "runs" } else { "last ran" };
             format!(
@@ -248,7 +251,7 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
             )
         });
         put(format!(
-            "  {} × {}: {pin}, oldest {}{}",
+            "  {} × {}: {purpose}, oldest {}{}",
             group.count,
             group.line,
             duration(group.oldest),
@@ -271,6 +274,7 @@ pub(crate) fn incident(recorder: &Recorder) -> String {
     if let more @ 1.. = more(picture.queue.iter().map(|group| group.count)) {
         put(format!("  and {} at other lines", thousands(more)));
     }
+    seen.servers.tell(&mut put);
     recorder.look(|history, _| {
         put("Held time by line, 15 minutes, sampled".to_owned());
         for (line, held) in history.top_lines(MOST_NAMES).first {
@@ -319,10 +323,10 @@ fn summary_or_other(summary: &str) -> &str {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn whole(number: usize) -> u64 {
+pub(crate) fn whole(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

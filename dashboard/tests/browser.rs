@@ -1,9 +1,11 @@
 //! The page in a real browser: a program under remote control, and `browser/page.test.mjs`, which opens its page in Chromium.
 //!
-//! Needs `chromium`, `node` and the packages of `browser/package.json` (`npm ci --prefix tests/browser`). Without them the
+//! Needs PostgreSQL's programs, `chromium`, `node` and the packages of `browser/package.json` (`npm ci --prefix tests/browser`). Without them the
 //! test is skipped, unless `CENOTE_NEED_BROWSER` is set. `CENOTE_PAGE_SECONDS` is the length of the load (10).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod cluster;
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -17,12 +19,15 @@ use axum::extract::{Query, State};
 use axum::routing::get;
 use cenote::Db;
 use cenote::pool::{AcquireOptions, ConsecutiveFailures};
+use cenote_bank::cluster::Cluster;
 use cenote_dashboard::Dashboard;
 use cenote_testkit::Fake;
 use lines::LINES;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
+
+use crate::cluster::{Sharing, handle, with_replicas};
 
 /// What the test can do to the program.
 #[derive(Clone)]
@@ -32,8 +37,33 @@ struct Program {
     dashboard: Dashboard,
     texts: Dashboard,
     crowd: (Fake, Db, Dashboard),
+    servers: Arc<Mutex<Servers>>,
     /// Held transactions wait for a permit.
     hold: Arc<Semaphore>,
+}
+
+/// A handle with hosts and replicas, and one that shares its connection.
+struct Servers {
+    cluster: Cluster,
+    db: Db,
+    sharing: Db,
+    /// The reads in flight on it.
+    reads: Option<Sharing>,
+}
+
+impl Servers {
+    async fn start() -> Self {
+        let cluster = Cluster::start(60).await.unwrap();
+        let db = with_replicas(&cluster).name("cluster").max(4);
+        let sharing = handle(&cluster, &[cluster.primary_port()]).name("sharing");
+        let sharing = sharing.max(1).share_connections(true);
+        Servers {
+            db: db.open().await.unwrap(),
+            sharing: sharing.open().await.unwrap(),
+            cluster,
+            reads: None,
+        }
+    }
 }
 
 type Asked = Query<HashMap<String, u32>>;
@@ -174,6 +204,47 @@ async fn load(State(program): State<Program>, asked: Asked) {
     }
 }
 
+/// Reads on the replicas, and writes.
+async fn serve(State(program): State<Program>) {
+    let servers = program.servers.lock().await;
+    let db = &servers.db;
+    db.exec("CREATE TABLE IF NOT EXISTS t (n int8)", ())
+        .await
+        .unwrap();
+    let sql = "SELECT count(*) FROM pg_catalog.pg_class";
+    while db.replicas().iter().all(|replica| replica.reads < 3) {
+        db.reading().query(sql, ()).await.unwrap();
+    }
+}
+
+/// Has six reads share a connection, or ends them.
+async fn share(State(program): State<Program>, asked: Asked) {
+    let mut servers = program.servers.lock().await;
+    if let Some(reads) = servers.reads.take() {
+        reads.end().await;
+    }
+    if number(&asked) > 0 {
+        let reads = Sharing::begin(&servers.sharing, &servers.db).await;
+        servers.reads = Some(reads);
+    }
+}
+
+/// Kills the primary, and promotes a standby.
+async fn fail_over(State(program): State<Program>) {
+    let mut servers = program.servers.lock_owned().await;
+    let runtime = tokio::runtime::Handle::current();
+    // The future of a promotion stays on its thread.
+    let done = tokio::task::spawn_blocking(move || {
+        runtime.block_on(async {
+            servers.cluster.kill_primary().await;
+            servers.cluster.promote().await.unwrap();
+            let sql = "INSERT INTO t VALUES (1)";
+            servers.db.exec(sql, ()).await.unwrap();
+        });
+    });
+    done.await.unwrap();
+}
+
 /// Ends the streams of one page.
 async fn close(State(program): State<Program>) {
     program.texts.close();
@@ -214,12 +285,18 @@ async fn program(folder: &Path) -> (Program, Router) {
     let fake = Fake::new();
     let many = fake.builder().name("crowd").max(1000).open().await.unwrap();
     let crowded = Dashboard::with_statement_texts(&many);
+    let servers = Servers::start().await;
+    let (cluster, sharing) = (
+        Dashboard::new(&servers.db),
+        Dashboard::new(&servers.sharing),
+    );
     let program = Program {
         dashboard: Dashboard::new(&db),
         texts: Dashboard::with_statement_texts(&db),
         db: db.clone(),
         broken: broken.clone(),
         crowd: (fake, many, crowded.clone()),
+        servers: Arc::new(Mutex::new(servers)),
         hold: Arc::new(Semaphore::new(0)),
     };
     let router = Router::new()
@@ -232,11 +309,16 @@ async fn program(folder: &Path) -> (Program, Router) {
         .route("/do/flood", get(flood))
         .route("/do/crowd", get(crowd))
         .route("/do/load", get(load))
+        .route("/do/serve", get(serve))
+        .route("/do/share", get(share))
+        .route("/do/fail-over", get(fail_over))
         .route("/do/close", get(close))
         .route("/do/figures", get(figures))
         .nest_service("/main", program.dashboard.clone())
         .nest_service("/texts", program.texts.clone())
         .nest_service("/crowd", crowded)
+        .nest_service("/cluster", cluster)
+        .nest_service("/sharing", sharing)
         .nest_service("/broken", Dashboard::new(&broken))
         .with_state(program.clone());
     (program, router)

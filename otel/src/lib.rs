@@ -10,8 +10,23 @@
 //! | `db.client.connection.create_time`, `.wait_time`, `.use_time` | histogram | `s` | |
 //! | `db.client.operation.duration` | histogram | `s` | `db.system.name`, `db.operation.name`, `error.type`, `db.response.status_code`, `server.address`, `server.port` |
 //! | `db.client.response.returned_rows` | histogram | `{row}` | as before |
+//! | `cenote.host.role`, `.usable` | observable gauge, 0 or 1 | | `cenote.host`; the first also `cenote.role` |
+//! | `cenote.host.connections` | observable up-down counter | `{connection}` | `cenote.host` |
+//! | `cenote.host.retired` | observable counter | `{retirement}` | `cenote.host` |
+//! | `cenote.replica.usable` | observable gauge, 0 or 1 | | `cenote.replica` |
+//! | `cenote.replica.lag` | observable gauge | `s` | `cenote.replica` |
+//! | `cenote.replica.connections` | observable up-down counter | `{connection}` | `cenote.replica` |
+//! | `cenote.replica.reads` | observable counter | `{read}` | `cenote.replica` |
+//! | `cenote.primary.reads` | observable counter | `{read}` | `reason` |
+//! | `cenote.shared.connections` | observable up-down counter | `{connection}` | |
+//! | `cenote.shared.reads_in_flight` | observable up-down counter | `{read}` | |
+//! | `cenote.shared.reads` | observable counter | `{read}` | |
 //!
-//! Metrics of connections have the attribute `db.client.connection.pool.name`: [`Db::metrics_name`].
+//! The conventions do not name those that begin with `cenote.`. A handle has those of hosts if its DSN names several or demands a
+//! role ([`Db::hosts`]), those of replicas if it has any ([`Db::replicas`], [`Db::primary_reads`]), and those of shared connections
+//! with `share_connections` ([`Db::shared_connections`]).
+//!
+//! All metrics but those of operations and rows have the attribute `db.client.connection.pool.name`: [`Db::metrics_name`].
 //!
 //! # Cost
 //!
@@ -21,8 +36,10 @@
 //!
 //! # Cardinality
 //!
-//! No attribute contains SQL. `db.operation.name` is one of 36 words, `error.type` the name of a [`cenote::Kind`] or
+//! No attribute contains SQL. Hosts and replicas are those of the configuration. `db.operation.name` is one of 36 words, `error.type` the name of a [`cenote::Kind`] or
 //! `dropped`. A handle reports at most 64 different codes of errors; further ones are `_OTHER`.
+
+mod servers;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -94,6 +111,7 @@ pub fn counts(db: &Db, meter: &Meter) -> Metrics {
         attributes: vec![pool_name(db)],
     });
     counts.register(meter);
+    counts.register_servers(meter);
     Metrics {
         _counts: counts,
         _statements: None,

@@ -68,6 +68,53 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
 ];
 const POOL: &str = "db.client.connection.pool.name";
 
+/// The same of hosts, replicas and shared connections, which the conventions do not name.
+const SERVERS: &[(&str, &str, &str, &str)] = &[
+    ("cenote.host.role", "gauge", "", "cenote.role"),
+    ("cenote.host.usable", "gauge", "", HOST),
+    (
+        "cenote.host.connections",
+        "up-down counter",
+        "{connection}",
+        HOST,
+    ),
+    ("cenote.host.retired", "counter", "{retirement}", HOST),
+    ("cenote.replica.usable", "gauge", "", REPLICA),
+    (
+        "cenote.replica.connections",
+        "up-down counter",
+        "{connection}",
+        REPLICA,
+    ),
+    ("cenote.replica.reads", "counter", "{read}", REPLICA),
+    ("cenote.primary.reads", "counter", "{read}", "reason"),
+    (
+        "cenote.shared.connections",
+        "up-down counter",
+        "{connection}",
+        POOL,
+    ),
+    (
+        "cenote.shared.reads_in_flight",
+        "up-down counter",
+        "{read}",
+        POOL,
+    ),
+    ("cenote.shared.reads", "counter", "{read}", POOL),
+];
+const HOST: &str = "cenote.host";
+const REPLICA: &str = "cenote.replica";
+
+/// Opens a handle with hosts, a replica and shared connections. Nothing connects.
+async fn with_servers() -> Result<Db> {
+    let db = Db::builder("pgsql:host=a,b,b;target_session_attrs=read-write;user=app");
+    db.name("cluster")
+        .replica("pgsql:host=b;dbname=shop;user=app")
+        .share_connections(true)
+        .open()
+        .await
+}
+
 struct Exported {
     exporter: InMemoryMetricExporter,
     provider: SdkMeterProvider,
@@ -139,6 +186,14 @@ fn seen(metric: &Metric) -> Seen {
                     .push((text_of(point.attributes()), value.into()));
             }
         }
+        AggregatedMetrics::I64(MetricData::Gauge(gauge)) => {
+            seen.instrument = "gauge";
+            for point in gauge.data_points() {
+                let value = i32::try_from(point.value()).unwrap();
+                seen.series
+                    .push((text_of(point.attributes()), value.into()));
+            }
+        }
         AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
             seen.instrument = "histogram";
             for point in histogram.data_points() {
@@ -199,6 +254,59 @@ async fn names_units_and_attributes_are_those_of_the_table() -> Result<()> {
     assert_eq!(all["db.client.connection.max"].series[0].1, 3.0);
     let seconds = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
     assert_eq!(all["db.client.operation.duration"].bounds, seconds);
+    Ok(())
+}
+
+#[tokio::test]
+async fn servers_and_shared_connections_have_metrics() -> Result<()> {
+    let exported = Exported::new();
+    let db = with_servers().await?;
+    let metrics = cenote_otel::counts(&db, &exported.provider.meter("cenote"));
+    let all = exported.collect();
+    for (name, instrument, unit, attribute) in SERVERS {
+        let seen = &all[*name];
+        let kind = (seen.instrument, &*seen.unit);
+        assert_eq!(kind, (*instrument, *unit), "{name}");
+        for (attributes, _) in &seen.series {
+            assert!(attributes.contains_key(*attribute), "{name}: {seen:?}");
+            assert_eq!(attributes[POOL], "cluster", "{name}");
+        }
+    }
+    let own = all.keys().filter(|name| name.starts_with("cenote."));
+    assert_eq!(own.count(), SERVERS.len(), "the lag is unknown: {all:?}");
+    let hosts: BTreeSet<_> = all["cenote.host.role"]
+        .series
+        .iter()
+        .map(|(of, value)| {
+            assert_eq!(*value, 1.0);
+            (&*of[HOST], &*of["cenote.role"])
+        })
+        .collect();
+    let unknown = |host| (host, "unknown");
+    let all_of_them = ["a:5432", "b:5432", "b:5432 #2"].map(unknown);
+    assert_eq!(hosts, all_of_them.into());
+    drop(metrics);
+    assert!(exported.collect().is_empty());
+    Ok(())
+}
+
+/// The names for Prometheus are those that its exporter makes of these: one dashboard works with both.
+#[tokio::test]
+async fn names_of_servers_are_those_of_the_text() -> Result<()> {
+    let text = cenote::prometheus::text([&with_servers().await?]);
+    for (name, instrument, _, attribute) in SERVERS {
+        let name = name.replace('.', "_");
+        let total = if *instrument == "counter" {
+            "_total"
+        } else {
+            ""
+        };
+        let attribute = attribute.replace('.', "_");
+        let series = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}{total}{{")));
+        assert!(series.unwrap_or("").contains(&attribute), "{name}: {text}");
+    }
     Ok(())
 }
 
@@ -300,7 +408,8 @@ async fn promtool_accepts_the_text() -> Result<()> {
         db.query("SELECT ?", (n,)).await?;
     }
     db.query("SELECT nope", ()).await.unwrap_err();
-    let text = cenote::prometheus::text([&db, &other]);
+    let servers = with_servers().await?;
+    let text = cenote::prometheus::text([&db, &other, &servers]);
     let checker = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

@@ -60,13 +60,14 @@ pub use crate::coroutine::{
 };
 pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
-pub use crate::hosts::HostStatus;
+pub use crate::hosts::{HostState, HostStatus};
+pub use crate::lane::SharedConnections;
 pub use crate::pooled::activity::{ConnectionHolder, HolderStatement, PinReason, StatementWatch};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::pooled::statement_events::{StatementEvent, StatementSubscription};
 pub use crate::pooled::statement_timings::DbTimings;
-pub use crate::replicas::{Position, ReplicaStatus};
+pub use crate::replicas::{Position, PrimaryReads, ReplicaProblem, ReplicaStatus};
 pub use crate::sandbox::Sandbox;
 pub use crate::types::de::from_row;
 pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};

@@ -210,25 +210,76 @@ test("viewers that never read do not disturb the others", async () => {
   await done();
 });
 
+const LOOKS = [
+  ["wide", { viewport: { width: 1280, height: 900 } }],
+  ["wide-dark", { viewport: { width: 1280, height: 900 }, colorScheme: "dark" }],
+  ["narrow", { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true }],
+  ["narrow-dark", { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, colorScheme: "dark" }],
+];
+// Fails if axe finds something, or if the page scrolls sideways.
+const looksGood = async (page, name) => {
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"] }));
+  const violations = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
+  assert.deepEqual(violations, [], name);
+  const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok(wider <= 0, `${name} scrolls sideways by ${wider} px`);
+  await page.screenshot({ path: `${SHOTS}/${name}.png`, fullPage: true });
+};
+
+test("a handle with one host has no servers on its page", async () => {
+  const { page, done } = await openPage("main");
+  await until(page, "sentence", /^Healthy/);
+  for (const id of ["servers", "hosts", "replicas", "primary-reads", "shared"]) {
+    assert.ok(await page.locator(`#${id}`).isHidden(), id);
+  }
+  await done();
+});
+
+test("a shared connection is held by its reads", async () => {
+  const { page, done } = await openPage("sharing");
+  await until(page, "shared", /^Shared connections: 0, reads in flight: 0, so far: 0$/);
+  await ask("share?n=1");
+  await until(page, "holders", /shared by 6 reads/);
+  await until(page, "shared", /^Shared connections: 1, reads in flight: 6, /);
+  await page.screenshot({ path: `${SHOTS}/sharing.png`, fullPage: true });
+  await ask("share?n=0");
+  await until(page, "shared", /^Shared connections: 0, reads in flight: 0, so far: [1-9]/);
+  await done();
+});
+
+test("servers show their roles, and a failover is an event", async () => {
+  await ask("serve");
+  const { page, done } = await openPage("cluster");
+  const roles = (id) => page.locator(`#${id} tbody tr .state`).allTextContents();
+  await until(page, "hosts", /primary/);
+  assert.deepEqual(await roles("hosts"), ["primary", "standby", "standby"]);
+  await until(page, "replicas", /gets reads.*gets reads/);
+  assert.deepEqual(await roles("replicas"), ["no reads: a primary", "gets reads", "gets reads"]);
+  await page.screenshot({ path: `${SHOTS}/servers.png`, fullPage: true });
+  await ask("fail-over");
+  await until(page, "events", /Failover: 127\.0\.0\.1:\d+ → 127\.0\.0\.1:\d+/);
+  await until(page, "events", /Host 127\.0\.0\.1:\d+: primary → no answer/);
+  await until(page, "hosts", /no answer/);
+  await until(page, "replicas", /no reads: no answer/);
+  const marks = page.locator("#hosts tbody tr .state").evaluateAll((all) => all.map((one) => one.dataset.mark).sort());
+  assert.deepEqual(await marks, ["idle", "ok", "warning"]);
+  await done();
+  for (const [name, options] of LOOKS) {
+    const { page, done } = await openPage("cluster", options);
+    await until(page, "replicas", /no reads: no answer/);
+    await looksGood(page, `servers-${name}`);
+    await done();
+  }
+});
+
 test("keyboard and contrast: axe finds nothing, wide, narrow and dark", async () => {
   await ask("hold?n=4");
   await ask("wait?n=7");
-  const looks = [
-    ["wide", { viewport: { width: 1280, height: 900 } }],
-    ["wide-dark", { viewport: { width: 1280, height: 900 }, colorScheme: "dark" }],
-    ["narrow", { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, hasTouch: true }],
-    ["narrow-dark", { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, colorScheme: "dark" }],
-  ];
-  for (const [name, options] of looks) {
+  for (const [name, options] of LOOKS) {
     const { page, done } = await openPage("texts", options);
     await until(page, "sentence", /7 waiting/);
-    await page.evaluate(AXE);
-    const found = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"] }));
-    const violations = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(" | ")}`);
-    assert.deepEqual(violations, [], name);
-    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.ok(wider <= 0, `${name} scrolls sideways by ${wider} px`);
-    await page.screenshot({ path: `${SHOTS}/${name}.png`, fullPage: true });
+    await looksGood(page, name);
     await done();
   }
   const { page, done } = await openPage("main");

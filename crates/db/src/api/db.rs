@@ -448,7 +448,9 @@ impl Db {
     }
 
     /// Returns the number of connections by what they do, and the number of waiting calls. Includes calls that wait
-    /// to write where the database has one writer at a time, which the pool does not count.
+    /// to write where the database has one writer at a time, which the pool does not count. A
+    /// [shared connection](Db::shared_connections) counts as one in use. [`hosts`](Db::hosts) and [`replicas`](Db::replicas) tell
+    /// where the connections lead; those to replicas are not counted here.
     pub fn status(&self) -> Status {
         let mut status = self.handle.pool.status();
         status.waiting += self

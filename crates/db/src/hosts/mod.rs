@@ -23,6 +23,7 @@ mod attrs;
     allow(dead_code, reason = "PostgreSQL numbers its promotions itself")
 )]
 pub(crate) mod promotions;
+mod role;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) mod search;
 mod state;
@@ -32,16 +33,16 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use self::attrs::{HostOptions, SessionAttrs};
+pub use self::role::{History, HostRole, HostState};
 pub(crate) use self::state::Seen;
 use self::state::{Change, Fits, State};
-pub use self::state::{History, HostRole};
 use crate::driver::BoxFuture;
 use crate::{Db, Error, Kind, Result};
 
@@ -124,8 +125,16 @@ const RETIRED: &str = "its host no longer has the role that target_session_attrs
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStatus {
-    /// The host and its port, as the DSN names them.
+    /// The host and its port, as the DSN names them. A name that the DSN has twice gets a number: `db1:5432 #2`.
     pub name: String,
+    /// What the host is at the moment.
+    pub state: HostState,
+    /// How long it has been that, as the handle has seen it. `None` before it was asked.
+    pub unchanged_for: Option<Duration>,
+    /// Whether it gets new connections: it answered, has the role that the DSN demands, and no newer primary was seen.
+    pub is_usable: bool,
+    /// It is the primary, or was it last. `false` for nodes of a Galera cluster, each of which is a primary.
+    pub is_primary: bool,
     /// What the host said last. `None` if it has not been asked, or did not answer.
     pub role: Option<HostRole>,
     /// The host did not answer when it was asked last.
@@ -139,6 +148,7 @@ pub struct HostStatus {
 impl Hosts {
     pub(crate) fn new(names: Vec<String>, fits: Fits, writes: bool, spread: bool) -> Arc<Self> {
         let count = names.len();
+        let names = distinct(names);
         Arc::new(Hosts {
             hosts: names.iter().map(|_| Shared::default()).collect(),
             names,
@@ -266,14 +276,30 @@ impl Hosts {
         }
     }
 
-    /// Wakes who has to act on a change, after the lock.
-    fn follow(&self, change: &Change) {
+    /// Logs a change.
+    fn log(&self, change: &Change) {
+        for &(host, from, to) in &change.states {
+            let host = self.names[host].as_str();
+            match from {
+                HostState::Unknown => tracing::debug!(host, is = %to, "the host was asked"),
+                _ => tracing::info!(host, %from, %to, "the host has changed"),
+            }
+        }
         for &host in &change.retired {
             tracing::info!(
                 host = self.names[host],
                 "the host no longer fits: its connections are closed"
             );
         }
+        if let Some((from, to)) = change.failover {
+            let (from, to) = (self.names[from].as_str(), self.names[to].as_str());
+            tracing::info!(from, to, "failover: another server is the primary now");
+        }
+    }
+
+    /// Wakes who has to act on a change, after the lock.
+    fn follow(&self, change: &Change) {
+        self.log(change);
         for &host in &change.outdated {
             // Release pairs with the acquire in `take_retired`.
             self.has_retired.store(true, Ordering::Release);
@@ -314,11 +340,17 @@ impl Hosts {
     }
 
     /// Returns what is known about each host, in the order of the DSN.
-    pub(crate) fn status(&self) -> Vec<HostStatus> {
+    pub(crate) fn status(&self, now: Instant) -> Vec<HostStatus> {
         let state = self.state();
         let names = self.names.iter().enumerate();
         let status = names.map(|(host, name)| HostStatus {
             name: name.clone(),
+            state: state.state(host),
+            unchanged_for: state
+                .since(host)
+                .map(|since| now.saturating_duration_since(since)),
+            is_usable: state.fits_now(host),
+            is_primary: state.primary() == Some(host),
             role: match state.seen(host) {
                 Seen::Role(role) => Some(role),
                 Seen::Nothing | Seen::NoAnswer => None,
@@ -350,6 +382,20 @@ impl Hosts {
         // Nothing that can panic runs under this lock.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Numbers names that occur again, so that each names one server.
+pub(crate) fn distinct(mut names: Vec<String>) -> Vec<String> {
+    for at in 1..names.len() {
+        let (before, name) = (&names[..at], &names[at]);
+        let numbered = |number| match number {
+            1 => name.clone(),
+            _ => format!("{name} #{number}"),
+        };
+        let free = (1..).map(numbered).find(|name| !before.contains(name));
+        names[at] = free.unwrap_or_default();
+    }
+    names
 }
 
 impl Search<'_> {
@@ -391,8 +437,10 @@ impl Db {
     /// Returns what is known about the hosts of the DSN, in its order. Empty if the DSN names one host and no
     /// `target_session_attrs`, because nothing is watched then.
     pub fn hosts(&self) -> Vec<HostStatus> {
-        let hosts = self.handle().pool.manager().template.hosts();
-        hosts.map(|hosts| hosts.status()).unwrap_or_default()
+        let manager = self.handle().pool.manager();
+        let hosts = manager.template.hosts();
+        let status = hosts.map(|hosts| hosts.status(manager.runtime.now()));
+        status.unwrap_or_default()
     }
 }
 
@@ -471,6 +519,13 @@ impl fmt::Debug for Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeated_names_are_numbered() {
+        let names = ["a", "b", "a", "a #2", "a"].map(str::to_owned);
+        let all = distinct(names.to_vec());
+        assert_eq!(all, ["a", "b", "a #2", "a #2 #2", "a #3"]);
+    }
 
     #[test]
     fn failure_of_a_search_ends_with_the_last_search() {

@@ -4,46 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::role::{History, HostRole, HostState};
+
 /// How long calls on a demoted host may go on once a newer primary was seen.
 pub(crate) const CUT_AFTER: Duration = Duration::from_secs(1);
 
 /// The most clusters whose timelines are kept: a host may be replaced by one of another cluster.
 const MOST_CLUSTERS: usize = 8;
-
-/// What a host says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostRole {
-    /// The host follows another one.
-    pub standby: bool,
-    /// Transactions are read-only by default.
-    pub read_only: bool,
-    /// The host accepts statements: not while a node of a Galera cluster is not synced with it.
-    pub ready: bool,
-    /// The history that a primary writes; `None` if the host does not say.
-    pub history: Option<History>,
-}
-
-impl HostRole {
-    /// Returns the role of a host whose history is unknown.
-    pub fn new(standby: bool, read_only: bool) -> Self {
-        HostRole {
-            standby,
-            read_only,
-            ready: true,
-            history: None,
-        }
-    }
-}
-
-/// The history that a primary writes. A promotion begins a new timeline of the same cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct History {
-    /// The number of the cluster, which all its hosts share.
-    pub cluster: u64,
-    /// The number of the timeline, which grows with each promotion.
-    pub timeline: u32,
-}
 
 /// Which roles a driver was told to accept.
 pub(crate) type Fits = Arc<dyn Fn(HostRole) -> bool + Send + Sync>;
@@ -59,6 +26,9 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug)]
 struct Host {
     seen: Seen,
+    /// What it was after the last change, and since when.
+    state: HostState,
+    since: Option<Instant>,
     /// A connection of an earlier generation is outdated.
     generation: u64,
     /// How often it has ceased to fit.
@@ -84,12 +54,18 @@ pub(crate) struct Change {
     pub(crate) cut: Vec<usize>,
     /// A host fits that did not before.
     pub(crate) fits_now: bool,
+    /// The hosts whose state changed, with the former state and the new one.
+    pub(crate) states: Vec<(usize, HostState, HostState)>,
+    /// Another host is the primary now, or a promoted server has taken over the name: the former primary, and the new one.
+    pub(crate) failover: Option<(usize, usize)>,
 }
 
 pub(crate) struct State {
     hosts: Vec<Host>,
     /// The newest history seen of each cluster, the latest cluster last.
     newest: Vec<History>,
+    /// The host that is the primary, or was it last. Only histories tell: each node of Galera is a primary.
+    primary: Option<usize>,
     fits: Fits,
     /// Only a primary fits.
     writes: bool,
@@ -100,6 +76,8 @@ impl State {
     pub(crate) fn new(count: usize, fits: Fits, writes: bool) -> Self {
         let host = Host {
             seen: Seen::Nothing,
+            state: HostState::Unknown,
+            since: None,
             generation: 0,
             retired: 0,
             is_retired: false,
@@ -110,6 +88,7 @@ impl State {
         State {
             hosts: vec![host; count],
             newest: Vec::new(),
+            primary: None,
             fits,
             writes,
         }
@@ -118,18 +97,25 @@ impl State {
     /// Notes what a host said, or that it did not answer.
     pub(crate) fn observe(&mut self, host: usize, role: Option<HostRole>, now: Instant) -> Change {
         let mut change = Change::default();
-        let Some(role) = role else {
+        match role {
+            Some(role) => self.observe_role(host, role, now, &mut change),
             // Its connections end by themselves, or it comes back as it was.
-            self.hosts[host].seen = Seen::NoAnswer;
-            return change;
-        };
+            None => self.hosts[host].seen = Seen::NoAnswer,
+        }
+        self.note_states(now, &mut change);
+        change
+    }
+
+    fn observe_role(&mut self, host: usize, role: HostRole, now: Instant, change: &mut Change) {
         let (did_fit, was_used) = (self.fits_now(host), self.did_fit(host));
         self.hosts[host].seen = Seen::Role(role);
-        if self.note_history(role) && self.writes {
+        let is_promoted = self.note_history(role);
+        self.note_primary(host, role, is_promoted, change);
+        if is_promoted && self.writes {
             // This host as well: its name may have been another server's.
             for old in 0..self.hosts.len() {
                 let ceased = old != host && self.did_fit(old);
-                self.retire(old, ceased, &mut change);
+                self.retire(old, ceased, change);
                 self.hosts[old].cut_at = Some(now + CUT_AFTER);
                 change.cut.push(old);
             }
@@ -139,9 +125,63 @@ impl State {
                 self.hosts[host].is_retired = false;
                 change.fits_now = !did_fit;
             }
-            false => self.retire(host, was_used, &mut change),
+            false => self.retire(host, was_used, change),
         }
-        change
+    }
+
+    /// Notes which host is the primary.
+    fn note_primary(
+        &mut self,
+        host: usize,
+        role: HostRole,
+        is_promoted: bool,
+        change: &mut Change,
+    ) {
+        if role.standby || role.history.is_none() || self.is_old(role) {
+            return;
+        }
+        let is_still = |before| before == host || self.state(before) == HostState::Primary;
+        match self.primary {
+            // Two names of one server, or two clusters.
+            Some(before) if !is_promoted && is_still(before) => return,
+            Some(before) => change.failover = Some((before, host)),
+            None => {}
+        }
+        self.primary = Some(host);
+    }
+
+    /// Notes what has become of each host: a promotion makes a former primary of another one.
+    fn note_states(&mut self, now: Instant, change: &mut Change) {
+        for host in 0..self.hosts.len() {
+            let state = self.state(host);
+            let it = &mut self.hosts[host];
+            if it.state != state {
+                change.states.push((host, it.state, state));
+                (it.state, it.since) = (state, Some(now));
+            }
+        }
+    }
+
+    pub(crate) fn state(&self, host: usize) -> HostState {
+        match self.hosts[host].seen {
+            Seen::Nothing => HostState::Unknown,
+            Seen::NoAnswer => HostState::Silent,
+            Seen::Role(role) if self.is_old(role) => HostState::FormerPrimary,
+            Seen::Role(role) if !role.ready => HostState::NotReady,
+            Seen::Role(role) if role.standby => HostState::Standby,
+            Seen::Role(role) if role.read_only => HostState::ReadOnly,
+            Seen::Role(_) => HostState::Primary,
+        }
+    }
+
+    /// Returns since when the host has been in its state; `None` before it was asked.
+    pub(crate) fn since(&self, host: usize) -> Option<Instant> {
+        self.hosts[host].since
+    }
+
+    /// Returns the host that is the primary, or was it last.
+    pub(crate) fn primary(&self) -> Option<usize> {
+        self.primary
     }
 
     /// Notes the history of a primary. Returns whether it is newer than all of its cluster so far.
@@ -214,7 +254,8 @@ impl State {
         has_unfit && !hosts.any(|host| self.fits_now(host))
     }
 
-    fn fits_now(&self, host: usize) -> bool {
+    /// Returns whether the host fitted when it was seen last.
+    pub(crate) fn fits_now(&self, host: usize) -> bool {
         match self.hosts[host].seen {
             Seen::Role(role) => self.fits(role),
             Seen::Nothing | Seen::NoAnswer => false,
@@ -336,10 +377,15 @@ mod tests {
         let change = state.observe(1, Some(standby()), now);
         assert_eq!((change.outdated, change.retired), (vec![1], vec![]));
         // It hangs, which alone ends nothing.
-        assert_eq!(state.observe(0, None, now), Change::default());
+        let silent = Change {
+            states: vec![(0, HostState::Primary, HostState::Silent)],
+            ..Change::default()
+        };
+        assert_eq!(state.observe(0, None, now), silent);
         let change = state.observe(1, Some(primary(2)), now);
         assert_eq!((change.outdated, change.fits_now), (vec![0], true));
         assert_eq!(change.cut, [0, 1]);
+        assert_eq!(change.failover, Some((0, 1)));
         assert_eq!(state.order(|role| !role.standby, false), [1, 0]);
         let before = now + CUT_AFTER - Duration::from_millis(1);
         assert!(!state.take_cut(0, before) && !state.take_cut(1, before));
@@ -386,6 +432,66 @@ mod tests {
             change.fits_now,
             "a proxy in front of it was wrong for a moment"
         );
+    }
+
+    #[test]
+    fn state_of_a_host_tells_since_when_it_is_so() {
+        let (mut state, now) = (for_writes(2), start());
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!((state.state(0), state.since(0)), (HostState::Unknown, None));
+        let change = state.observe(0, Some(primary(1)), now);
+        assert_eq!(change.states, [(0, HostState::Unknown, HostState::Primary)]);
+        assert_eq!(change.failover, None, "the first primary");
+        assert!(
+            state
+                .observe(0, Some(primary(1)), later(1))
+                .states
+                .is_empty()
+        );
+        assert_eq!(
+            (state.state(0), state.since(0)),
+            (HostState::Primary, Some(now))
+        );
+        state.observe(1, Some(standby()), later(2));
+        let change = state.observe(1, Some(primary(2)), later(3));
+        let both = [
+            (0, HostState::Primary, HostState::FormerPrimary),
+            (1, HostState::Standby, HostState::Primary),
+        ];
+        assert_eq!(
+            change.states, both,
+            "a promotion changes the other one, too"
+        );
+        assert_eq!(state.state(0), HostState::FormerPrimary);
+        assert_eq!(state.since(0), Some(later(3)));
+        let mut joining = HostRole::new(false, false);
+        joining.ready = false;
+        state.observe(0, Some(joining), later(4));
+        assert_eq!(state.state(0), HostState::NotReady);
+        state.observe(0, Some(HostRole::new(false, true)), later(5));
+        assert_eq!(state.state(0), HostState::ReadOnly);
+    }
+
+    #[test]
+    fn failover_is_a_move_of_the_primary() {
+        let (mut state, now) = (for_writes(3), start());
+        let mut failover = |host, role| state.observe(host, role, now).failover;
+        assert_eq!(failover(0, Some(primary(1))), None);
+        // Another name of the same server.
+        assert_eq!(failover(1, Some(primary(1))), None);
+        assert_eq!(failover(0, None), None);
+        assert_eq!(failover(2, Some(standby())), None);
+        assert_eq!(failover(1, Some(primary(1))), Some((0, 1)));
+        assert_eq!(failover(0, Some(primary(1))), None, "both are names of it");
+        assert_eq!(failover(2, Some(primary(2))), Some((1, 2)));
+        assert_eq!(failover(0, Some(primary(1))), None, "a former primary");
+        assert_eq!(
+            failover(2, Some(primary(3))),
+            Some((2, 2)),
+            "its name has moved"
+        );
+        let galera = HostRole::new(false, false);
+        assert_eq!(failover(1, Some(galera)), None);
     }
 
     #[test]

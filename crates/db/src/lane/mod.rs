@@ -16,6 +16,7 @@
 //!    is drained. If nobody waits for what is in flight, it does so at once, and the pool settles the connection.
 //! 6. Nothing is awaited, woken or dropped under a lock.
 
+mod api;
 mod drainer;
 mod reply;
 mod short;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime};
 
+pub use self::api::SharedConnections;
 use self::drainer::Drainer;
 pub(crate) use self::reply::Member;
 use self::reply::Reply;

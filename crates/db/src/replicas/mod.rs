@@ -18,6 +18,7 @@ mod op;
 mod own;
 mod position;
 mod primary;
+mod problem;
 mod read;
 mod track;
 pub(crate) mod watch;
@@ -29,10 +30,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-pub use self::api::ReplicaStatus;
+pub use self::api::{PrimaryReads, ReplicaStatus};
 pub(crate) use self::own::{Needed, Own};
 pub use self::position::{LogPosition, Position};
 use self::primary::Primary;
+pub use self::problem::ReplicaProblem;
+use self::problem::{LeftReads, Reason};
 pub(crate) use self::track::{OpenWrite, Tracker};
 use crate::driver::History;
 use crate::pooled::handle::Handle;
@@ -62,6 +65,8 @@ pub(crate) struct Replicas {
     /// Somebody reads: before that, nothing is watched.
     has_begun: AtomicBool,
     is_closed: AtomicBool,
+    /// The reads that no replica has answered.
+    left: LeftReads,
     /// The primary is to be asked how far it is.
     wake: Notify,
 }
@@ -81,12 +86,26 @@ pub(crate) struct Replica {
 }
 
 /// What a replica said last.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
     /// `None` before the first answer, and after one that did not come.
     answer: Option<ReplicaAnswer>,
     lag: Duration,
-    is_usable: bool,
+    /// Why it gets no reads; `None` if it does.
+    problem: Option<ReplicaProblem>,
+    /// Since when; `None` before it was asked.
+    since: Option<Instant>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen {
+            answer: None,
+            lag: Duration::ZERO,
+            problem: Some(ReplicaProblem::NotAsked),
+            since: None,
+        }
+    }
 }
 
 impl Replicas {
@@ -112,6 +131,7 @@ impl Replicas {
             next: AtomicUsize::new(0),
             has_begun: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            left: LeftReads::default(),
             wake: Notify::new(),
         })
     }
@@ -158,9 +178,19 @@ impl Replicas {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let count = self.all.len();
         let in_turn = || (0..count).map(|n| &self.all[(first.wrapping_add(n)) % count]);
-        let usable = || in_turn().filter(|replica| replica.seen().is_usable);
+        let usable = || in_turn().filter(|replica| replica.seen().problem.is_none());
         let ready = usable().find(|replica| replica.replayed.load(Ordering::Relaxed) >= lsn);
         ready.or_else(|| usable().next())
+    }
+}
+
+impl Seen {
+    /// Notes why the replica gets no reads from now on. Returns the same of before.
+    fn turn(&mut self, problem: Option<ReplicaProblem>, now: Instant) -> Option<ReplicaProblem> {
+        if self.problem != problem || self.since.is_none() {
+            self.since = Some(now);
+        }
+        std::mem::replace(&mut self.problem, problem)
     }
 }
 
@@ -181,35 +211,47 @@ impl Replica {
         let newest = primary.newest().map(|newest| newest.history);
         let replayed = answer.and_then(|answer| answer.replayed);
         let lag = replayed.map_or(Duration::ZERO, |lsn| primary.lag(lsn, now));
-        let is_usable = answer.is_some_and(|answer| {
-            answer.is_standby && answer.history.is_some() && answer.history == newest
-        }) && max_lag.is_none_or(|most| lag <= most);
-        let before = std::mem::replace(
-            &mut *self.seen(),
-            Seen {
-                answer,
-                lag,
-                is_usable,
-            },
-        );
+        let is_late = max_lag.is_some_and(|most| lag > most);
+        let problem = ReplicaProblem::of(answer.as_ref(), newest, is_late);
+        let before = {
+            let mut seen = self.seen();
+            (seen.answer, seen.lag) = (answer, lag);
+            seen.turn(problem, now)
+        };
         // In a newer history, positions may be smaller.
         self.replayed
             .store(replayed.unwrap_or(0), Ordering::Relaxed);
-        if before.is_usable && !is_usable {
-            tracing::info!(
-                replica = self.name(),
-                ?lag,
-                is_reachable = answer.is_some(),
-                "the replica gets no reads for now"
-            );
-        }
+        self.log(before, problem, lag);
     }
 
     /// Notes a failure: no further reads until the replica has answered again.
     #[cold]
     fn fail(&self) {
-        self.seen().is_usable = false;
+        let failed = Some(ReplicaProblem::Failed);
+        let now = self.handle.shared.runtime.now();
+        let (before, lag) = {
+            let mut seen = self.seen();
+            // A replica that got no reads anyway keeps its reason.
+            let before = match seen.problem {
+                None => seen.turn(failed, now),
+                _ => failed,
+            };
+            (before, seen.lag)
+        };
+        self.log(before, failed, lag);
         self.wake.notify_one();
+    }
+
+    /// Logs a change.
+    fn log(&self, from: Option<ReplicaProblem>, to: Option<ReplicaProblem>, lag: Duration) {
+        if from == to {
+            return;
+        }
+        let replica = self.name();
+        match to {
+            None => tracing::info!(replica, "the replica gets reads"),
+            Some(why) => tracing::info!(replica, %why, ?lag, "the replica gets no reads for now"),
+        }
     }
 
     fn note_replayed(&self, answer: &ReplicaAnswer) {

@@ -11,7 +11,7 @@ use cenote_pool::{AcquireError, AcquireOptions, within};
 
 use super::op::ReadAt;
 use super::position::LogPosition;
-use super::{Needed, Replica, Replicas};
+use super::{Needed, Reason, Replica, Replicas};
 use crate::binding::Lease;
 use crate::call::op::{Op, Run};
 use crate::call::{Call, Target, Text};
@@ -25,20 +25,31 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(8);
 
 impl Replicas {
-    /// Returns the position that a read of this call needs of a replica, the beginning if its coroutine has written nothing; `None` if only the primary can answer: what is needed is unknown, in
-    /// another history than that of the primary, or ahead of it.
-    fn wanted(&self, needed: Needed) -> Option<LogPosition> {
-        let newest = self.tracker.primary().newest()?;
+    /// Leaves a read to the primary.
+    fn leave<T>(&self, reason: Reason) -> Option<T> {
+        self.left.add(reason);
+        None
+    }
+
+    /// Returns the position that a read of this call needs of a replica: the beginning if its coroutine has written nothing. Or why
+    /// only the primary can answer: what is needed is unknown, in another history than that of the primary, or ahead of it.
+    fn wanted(&self, needed: Needed) -> Result<LogPosition, Reason> {
+        let Some(newest) = self.tracker.primary().newest() else {
+            return Err(Reason::NoReplica);
+        };
         match needed {
-            Needed::Primary => None,
-            Needed::Nothing => Some(newest.history.beginning()),
+            Needed::Primary => Err(Reason::UnknownPosition),
+            Needed::Nothing => Ok(newest.history.beginning()),
             Needed::Position(own) => {
                 let is_of_primary = own.history == newest.history;
                 if is_of_primary && own.lsn > newest.lsn {
                     // A token of another program, perhaps: the primary says next time whether it is that far.
                     self.wake.notify_one();
                 }
-                (is_of_primary && own.lsn <= newest.lsn).then_some(own)
+                match is_of_primary && own.lsn <= newest.lsn {
+                    true => Ok(own),
+                    false => Err(Reason::UnknownPosition),
+                }
             }
         }
     }
@@ -64,8 +75,10 @@ impl Call<'_> {
         self.check_in_transaction().ok()?;
         let frame = self.context.frame();
         let own = frame.map(|frame| frame.own(handle.shared.id));
-        let wanted = replicas.wanted(own.unwrap_or_default().needed())?;
-        Some((replicas, wanted))
+        match replicas.wanted(own.unwrap_or_default().needed()) {
+            Ok(wanted) => Some((replicas, wanted)),
+            Err(reason) => replicas.leave(reason),
+        }
     }
 
     /// Runs a read on a replica. `None` if the primary has to answer it.
@@ -85,7 +98,11 @@ impl Call<'_> {
         let (replicas, wanted) = self.replicas()?;
         let read = (text.request(self, rows), &*text.scan);
         let mut search = Search::new(self, replicas, wanted);
-        while let Some((replica, mut lease)) = search.next().await {
+        loop {
+            let (replica, mut lease) = match search.next().await {
+                Ok(found) => found,
+                Err(reason) => return replicas.leave(reason),
+            };
             match search.ask(replica, &mut lease, Some(read)).await {
                 Asked::Read(Ok(outcome)) => {
                     replica.reads.fetch_add(1, Ordering::Relaxed);
@@ -94,13 +111,12 @@ impl Call<'_> {
                 // The primary's answer counts: what a replica lacks, does not allow or does too slowly is not the program's fault.
                 Asked::Read(Err(error)) => {
                     tracing::debug!(%error, "a read failed on a replica and runs on the primary");
-                    return None;
+                    return replicas.leave(Reason::Failed);
                 }
                 Asked::Behind => {}
-                Asked::Failed => return None,
+                Asked::Failed => return replicas.leave(Reason::Failed),
             }
         }
-        None
     }
 
     /// Takes a connection to a replica that has replayed enough, for a stream or a transaction. `None` if the primary has to
@@ -115,17 +131,20 @@ impl Call<'_> {
         }
         let (replicas, wanted) = self.replicas()?;
         let mut search = Search::new(self, replicas, wanted);
-        while let Some((replica, mut lease)) = search.next().await {
+        loop {
+            let (replica, mut lease) = match search.next().await {
+                Ok(found) => found,
+                Err(reason) => return replicas.leave(reason),
+            };
             match search.ask(replica, &mut lease, None).await {
                 Asked::Read(_) => {
                     replica.reads.fetch_add(1, Ordering::Relaxed);
                     return Some((Arc::clone(&replica.handle), lease));
                 }
                 Asked::Behind => {}
-                Asked::Failed => return None,
+                Asked::Failed => return replicas.leave(Reason::Failed),
             }
         }
-        None
     }
 }
 
@@ -161,24 +180,24 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Returns a connection to the next replica to ask, after a pause if one was asked before; `None` if the time is over or none
-    /// is usable.
+    /// Returns a connection to the next replica to ask, after a pause if one was asked before, or why there is none: the time is over,
+    /// or no replica is usable.
     ///
     /// # Cancel safety
     ///
     /// Dropped, no connection is taken.
-    async fn next(&mut self) -> Option<(&'s Replica, Lease)> {
+    async fn next(&mut self) -> Result<(&'s Replica, Lease), Reason> {
         let runtime = &self.call.shared().runtime;
         if let Some(pause) = self.pause {
             let now = runtime.now();
-            let then = now.checked_add(pause)?;
+            let then = now.checked_add(pause).ok_or(Reason::Behind)?;
             if self.until.is_some_and(|until| then > until) {
-                return None;
+                return Err(Reason::Behind);
             }
             runtime.sleep(then).await;
         }
         let replicas: &'s Replicas = self.replicas;
-        let replica = replicas.choose(self.wanted.lsn)?;
+        let replica = replicas.choose(self.wanted.lsn).ok_or(Reason::NoReplica)?;
         let left = self
             .until
             .map(|until| until.saturating_duration_since(runtime.now()));
@@ -191,14 +210,16 @@ impl<'s> Search<'s> {
                     let number = cenote_pool::Lease::id(&lease);
                     lease.set_number(number);
                 }
-                Some((replica, cenote_pool::Lease::into_owned(lease)))
+                Ok((replica, cenote_pool::Lease::into_owned(lease)))
             }
             // All are in use, or opening one takes long: that says nothing about the replica.
-            None | Some(Err(AcquireError::Timeout(_) | AcquireError::QueueFull { .. })) => None,
+            None | Some(Err(AcquireError::Timeout(_) | AcquireError::QueueFull { .. })) => {
+                Err(Reason::Busy)
+            }
             Some(Err(error)) => {
                 tracing::debug!(%error, "a replica has no connection for a read");
                 replica.fail();
-                None
+                Err(Reason::Failed)
             }
         }
     }

@@ -95,3 +95,55 @@ fn names_are_escaped_and_the_same_name_is_shown_once() {
     let name = r#"db_client_connection_max{db_client_connection_pool_name="a\"b\\c\nd 1"}"#;
     assert_eq!(shown[name], 10.0);
 }
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn each_host_and_replica_has_series_of_its_own() {
+    // Nothing connects. The second host is named twice.
+    let dsn = "pgsql:host=a,b,b;target_session_attrs=read-write;user=app";
+    let db = Db::builder(dsn)
+        .name("shop")
+        .replica("pgsql:host=b;dbname=shop;user=app")
+        .replica("pgsql:host=b;dbname=shop;user=app")
+        .share_connections(true)
+        .open()
+        .await
+        .unwrap();
+    let text = prometheus::text([&db]);
+    let shown = series(&text);
+    let value = |name: &str, labels: &str| {
+        shown[&format!(r#"{name}{{db_client_connection_pool_name="shop"{labels}}}"#)]
+    };
+    for host in ["a:5432", "b:5432", "b:5432 #2"] {
+        let host = format!(r#",cenote_host="{host}""#);
+        let role = format!(r#"{host},cenote_role="unknown""#);
+        assert_eq!(value("cenote_host_role", &role), 1.0);
+        for name in ["usable", "connections", "retired_total"] {
+            assert_eq!(value(&format!("cenote_host_{name}"), &host), 0.0);
+        }
+    }
+    for replica in ["b:5432/shop", "b:5432/shop #2"] {
+        let replica = format!(r#",cenote_replica="{replica}""#);
+        for name in ["usable", "connections", "reads_total"] {
+            assert_eq!(value(&format!("cenote_replica_{name}"), &replica), 0.0);
+        }
+    }
+    let reasons = ["unknown_position", "no_replica", "behind", "busy", "failed"];
+    for reason in reasons {
+        let reason = format!(r#",reason="{reason}""#);
+        assert_eq!(value("cenote_primary_reads_total", &reason), 0.0);
+    }
+    for name in ["connections", "reads_in_flight", "reads_total"] {
+        assert_eq!(value(&format!("cenote_shared_{name}"), ""), 0.0);
+    }
+    assert!(!text.contains("lag"), "no replica has answered: {text}");
+}
+
+#[test]
+fn handle_with_one_host_has_no_series_of_servers() {
+    let db = now(Fake::new().builder().open()).unwrap();
+    let text = prometheus::text([&db]);
+    for of in ["cenote_host", "replica", "primary", "shared"] {
+        assert!(!text.contains(of), "{of} in {text}");
+    }
+}

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cenote::pool::{BreakerState, ConsecutiveFailures};
-use cenote::{Db, Kind};
+use cenote::{Db, HostState, Kind};
 use tokio::task::JoinSet;
+use tracing::Level;
 
 use super::{of, to_write};
+use crate::log::Log;
 use crate::servers::scripted::{Client, Scripted};
 use crate::servers::{free_port, soon, until};
 
@@ -157,6 +159,53 @@ async fn demoted_primary_leaves_the_pool() {
     assert_eq!((hosts[0].connections, hosts[1].connections), (0, 3));
     assert!(hosts[0].retired > 0 && hosts[0].role.unwrap().standby);
     assert_eq!(hosts[1].role.unwrap().history.unwrap().timeline, 2);
+}
+
+#[tokio::test]
+async fn roles_and_failovers_are_shown_and_logged() {
+    let log = Log::new();
+    let (old, new) = (
+        Host::start(Is::Primary(1)).await,
+        Host::start(Is::Standby).await,
+    );
+    let db = open(&to_write(&[old.server.port(), new.server.port()])).await;
+    assert!(db.hosts().iter().all(|host| {
+        host.state == HostState::Unknown && host.unchanged_for.is_none() && !host.is_usable
+    }));
+    write_on_all(&db).await;
+    let are = |first, second| {
+        let states: Vec<_> = db.hosts().iter().map(|host| host.state).collect();
+        states == [first, second]
+    };
+    until("the roles are known", async || {
+        are(HostState::Primary, HostState::Standby)
+    })
+    .await;
+    let hosts = db.hosts();
+    assert!(hosts[0].is_primary && hosts[0].is_usable);
+    assert!(!hosts[1].is_primary && !hosts[1].is_usable);
+    assert_eq!(log.take(Level::INFO, "cenote::hosts"), [""; 0]);
+    // It believes that it is the primary still.
+    new.becomes(Is::Primary(2));
+    until("the failover is known", async || {
+        are(HostState::FormerPrimary, HostState::Primary)
+    })
+    .await;
+    let hosts = db.hosts();
+    assert!(!hosts[0].is_primary && !hosts[0].is_usable);
+    assert!(hosts[1].is_primary && hosts[1].is_usable);
+    assert!(hosts.iter().all(|host| host.unchanged_for.is_some()));
+    let lines = log.take(Level::INFO, "cenote::hosts").join("\n");
+    let [old, new] = [0, 1].map(|host| hosts[host].name.clone());
+    for line in [
+        format!("host=\"{old}\" from=primary to=former primary"),
+        format!("host=\"{new}\" from=standby to=primary"),
+        format!("from=\"{old}\" to=\"{new}\""),
+        "failover".to_owned(),
+        "no longer fits".to_owned(),
+    ] {
+        assert!(lines.contains(&line), "{line} in {lines}");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{
     DIVIDE, ECHO, begin, begin_in_lane, begin_together, finish, finish_all, open, prove, read,
     take_all, together,
 };
-use crate::servers::{PATIENCE, dsn, quiet, soon, unix_dsn};
+use crate::servers::{PATIENCE, dsn, quiet, soon, unix_dsn, until};
 
 #[tokio::test]
 async fn reads_that_wait_share_one_connection() {
@@ -224,6 +224,29 @@ async fn holders_show_how_many_share_a_connection() {
     for read in &mut reads {
         finish(read).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn shared_connections_and_their_reads_are_counted() {
+    let (db, _) = open(1).await;
+    prove(&db, ECHO).await;
+    let shared = |db: &Db| db.shared_connections().unwrap();
+    assert_eq!(shared(&db).connections, 0);
+    let mut reads = begin_in_lane(&db, (0..6).map(|n| read(&db, ECHO, n)).collect()).await;
+    let now = shared(&db);
+    assert_eq!((now.connections, now.reads_in_flight), (1, 6));
+    assert_eq!(db.status().active, 1);
+    for read in &mut reads {
+        finish(read).await.unwrap();
+    }
+    until("the connection is not shared any more", async || {
+        shared(&db).connections == 0
+    })
+    .await;
+    let then = shared(&db);
+    assert_eq!((then.reads_in_flight, then.reads), (0, 6));
+    let alone = Db::open(&crate::servers::dsn()).await.unwrap();
+    assert_eq!(alone.shared_connections(), None);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Reads on a replica: what they see, where they run, and what happens when the replica fails.
 
 mod failures;
+mod observed;
 mod places;
 mod stale;
 mod tokens;
