@@ -33,6 +33,7 @@ mod sandbox;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod sync;
 mod types;
 
 pub use cenote_pool as pool;

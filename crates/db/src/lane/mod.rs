@@ -17,6 +17,7 @@
 //! 6. Nothing is awaited, woken or dropped under a lock.
 
 mod drainer;
+mod queue;
 mod reply;
 mod short;
 mod state;
@@ -24,9 +25,9 @@ mod state;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime};
@@ -39,6 +40,7 @@ use self::state::{Deferred, MOST, Push, State};
 use crate::binding::Lease;
 use crate::driver::Request;
 use crate::pooled::handle::Handle;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard};
 
 /// The lanes of a handle.
 pub(crate) struct Lanes {
@@ -117,15 +119,6 @@ pub(crate) enum Join {
     Full,
     /// The read needs a connection for itself.
     Refused,
-}
-
-/// A read in the pool's queue that joins a lane as soon as one has room.
-pub(crate) struct Queued<'l> {
-    lanes: &'l Lanes,
-    ticket: u64,
-    domain: Domain,
-    /// It waits to be woken. If it does not any more, it was woken.
-    is_registered: bool,
 }
 
 impl Lanes {
@@ -227,7 +220,7 @@ impl Lanes {
     }
 
     /// Returns how many waiters of the pool need no connection for themselves, or get that of a lane that is draining.
-    fn expected_waiters(&self, domain: Domain) -> usize {
+    pub(crate) fn expected_waiters(&self, domain: Domain) -> usize {
         let closing = self.closing.load(Ordering::SeqCst);
         match self.queued.load(Ordering::SeqCst) {
             0 => closing,
@@ -357,24 +350,6 @@ impl Lanes {
         lanes.iter().filter_map(load).collect()
     }
 
-    /// Counts a read that waits in the pool's queue.
-    pub(crate) fn queue(&self) -> Queued<'_> {
-        let domain = self.runtime.domain();
-        let mut all = self.all();
-        self.queued.fetch_add(1, Ordering::SeqCst);
-        all.next += 1;
-        match all.queued.iter_mut().find(|(of, _)| *of == domain) {
-            Some((_, count)) => *count += 1,
-            None => all.queued.push((domain, 1)),
-        }
-        Queued {
-            lanes: self,
-            ticket: all.next,
-            domain,
-            is_registered: false,
-        }
-    }
-
     fn remove(&self, lane: &Lane) {
         let mut all = self.all();
         if let Some(at) = all.lanes.iter().position(|it| std::ptr::eq(&**it, lane)) {
@@ -443,71 +418,6 @@ impl Drop for Measured<'_> {
     fn drop(&mut self) {
         self.lanes
             .note_alone(self.text, self.began, self.is_answered);
-    }
-}
-
-impl Queued<'_> {
-    /// Joins a lane if it is this read's turn, and otherwise has it woken when it is.
-    pub(crate) fn join(&mut self, handle: &Handle, read: &Read<'_>, cx: &Context<'_>) -> Join {
-        let mut waker = Some(cx.waker().clone());
-        loop {
-            let mut all = self.lanes.all();
-            let position = all.position(self.ticket);
-            let was_woken = self.is_registered && position.is_err();
-            let has_room = all.with_room(self.domain).is_some();
-            if has_room && (was_woken || all.waiting.is_empty()) {
-                drop(all);
-                match self.lanes.join_in_turn(handle, read) {
-                    Join::Full => continue,
-                    joined => return joined,
-                }
-            }
-            self.is_registered = true;
-            let Some(waker) = waker.take() else {
-                return Join::Full;
-            };
-            let old = match position {
-                Ok(at) => Some(std::mem::replace(&mut all.waiting[at].waker, waker)),
-                // It keeps its place among those that wait.
-                Err(at) => {
-                    let (ticket, domain) = (self.ticket, self.domain);
-                    all.waiting.insert(
-                        at,
-                        Waiting {
-                            ticket,
-                            domain,
-                            waker,
-                        },
-                    );
-                    None
-                }
-            };
-            drop(all);
-            drop(old);
-            return Join::Full;
-        }
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        let mut all = self.lanes.all();
-        self.lanes.queued.fetch_sub(1, Ordering::SeqCst);
-        if let Some(at) = all.queued.iter().position(|(of, _)| *of == self.domain) {
-            all.queued[at].1 -= 1;
-            if all.queued[at].1 == 0 {
-                all.queued.swap_remove(at);
-            }
-        }
-        let gone = all
-            .position(self.ticket)
-            .ok()
-            .and_then(|at| all.waiting.remove(at));
-        drop(all);
-        // It was woken, and the room may be the next one's.
-        if self.is_registered && gone.is_none() {
-            self.lanes.wake_waiting(self.domain, 1);
-        }
     }
 }
 
