@@ -21,4 +21,5 @@ mod models;
 mod stand_ins;
 mod sync;
 
+pub use self::lane::eager::{eagerly_shared_reads, share_eagerly};
 use self::stand_ins::{ResourceId, Result, Runtime, Task, binding, driver, pooled};

@@ -9,7 +9,7 @@ use loom::thread;
 use crate::driver::{Request, SharedAnswer};
 use crate::lane::{Join, Lanes, Member, Read};
 use crate::pooled::handle::Handle;
-use crate::stand_ins::{Executor, Pool, Spawner, Spawning, block_on, poll_and_drop};
+use crate::stand_ins::{Executor, Pool, Spawner, Spawning, block_on, poll_and_drop, poll_once};
 
 /// What a read got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,23 +65,30 @@ impl World {
         }
     }
 
-    /// Reads as `call/shared.rs` does: on the idle connection, in a lane, or on what the queue of the pool gives.
-    async fn read(&self, number: u32) -> Got {
+    /// Takes a place as `call/shared.rs` does: on the idle connection, in a lane, or on what the queue of the pool gives. `None`
+    /// if it has the connection for itself.
+    async fn place(&self, number: u32) -> Option<Member> {
         if self.pool.lease().is_some() {
-            return Got::Alone;
+            return None;
         }
         let read = describe(&number);
         if let Join::Member(member) = self.lanes.join(&Handle, &read) {
-            return answer(member, number).await;
+            return Some(member);
         }
         let acquiring = self.pool.acquire();
         match self.lanes.join_or(&Handle, &read, acquiring).await {
-            Ok(member) => answer(member, number).await,
+            Ok(member) => Some(member),
             Err((lease, may_share)) if may_share && self.lanes.has_queue() => {
-                let member = self.lanes.open(lease, &read).ok().unwrap();
-                answer(member, number).await
+                self.lanes.open(lease, &read).ok()
             }
-            Err(_) => Got::Alone,
+            Err(_) => None,
+        }
+    }
+
+    async fn read(&self, number: u32) -> Got {
+        match self.place(number).await {
+            Some(member) => answer(member, number).await,
+            None => Got::Alone,
         }
     }
 
@@ -184,7 +191,7 @@ fn lane_that_all_have_left_gives_its_connection_back() {
 
 #[test]
 fn queued_read_is_woken_when_a_lane_has_room() {
-    loom::model(|| {
+    large_model(|| {
         let world = World::new();
         world.pool.hold_answers();
         let (first, second) = (world.open(1), world.join(2));
@@ -197,21 +204,43 @@ fn queued_read_is_woken_when_a_lane_has_room() {
     });
 }
 
-/// The lane cannot end: its second read is not answered before the third one is.
+/// The lane cannot end, because the server does not answer its last read.
 #[test]
 fn queued_read_joins_a_lane_that_does_not_end() {
+    loom::model(|| {
+        let world = World::new();
+        world.pool.hold_answers();
+        let (first, second) = (world.open(1), world.join(2));
+        world.pool.answer_only(1);
+        let third = block_on(world.place(3)).unwrap();
+        assert_eq!(block_on(answer(first, 1)), Got::Shared);
+        world.pool.answer_only(1);
+        assert_eq!(block_on(answer(second, 2)), Got::Shared);
+        // The place of the third read in the pool's queue has closed no lane.
+        let fourth = block_on(world.place(4)).unwrap();
+        world.pool.answer();
+        assert_eq!(block_on(answer(third, 3)), Got::Shared);
+        assert_eq!(block_on(answer(fourth, 4)), Got::Shared);
+        world.assert_at_rest();
+    });
+}
+
+#[test]
+fn woken_read_that_is_dropped_passes_its_room_on() {
     large_model(|| {
         let world = World::new();
         world.pool.hold_answers();
         let (first, second) = (world.open(1), world.join(2));
-        let sent = world.pool.watch(3);
-        let third = spawn(&world, |world| block_on(world.read(3)));
+        let mut leaving = Box::pin(world.read(3));
+        assert!(poll_once(&mut leaving).is_none());
+        let staying = spawn(&world, |world| block_on(world.place(4)));
         world.pool.answer_only(1);
         assert_eq!(block_on(answer(first, 1)), Got::Shared);
-        sent.wait();
+        drop(leaving);
+        let fourth = staying.end().unwrap();
         world.pool.answer();
         assert_eq!(block_on(answer(second, 2)), Got::Shared);
-        assert_eq!(third.end(), Got::Shared);
+        assert_eq!(block_on(answer(fourth, 4)), Got::Shared);
         world.assert_at_rest();
     });
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -105,13 +105,15 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 /// Polls a future so many times, and drops it.
 pub(crate) fn poll_and_drop<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
-    for _ in 0..polls {
-        let waker = Waker::from(Arc::new(Bell(Arc::new(Notify::new()))));
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Some(output);
-        }
+    (0..polls).find_map(|_| poll_once(&mut future))
+}
+
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Bell(Arc::new(Notify::new()))));
+    match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
-    None
 }
 
 /// An executor with a thread for each task, and a clock that the model moves. Its own state is in plain locks: it is a witness,
@@ -209,38 +211,12 @@ impl Runtime for Spawner {
 pub(crate) struct Server {
     /// How many reads it answers; all if `None`.
     answers: Option<usize>,
-    /// A read, and whom it tells when it is sent.
-    watched: Option<(u32, Arc<Sent>)>,
     /// The connection is lost.
     is_lost: bool,
     /// The drainer, which waits for an answer.
     reader: Option<Waker>,
     /// Its former wakers: the driver runs under the lane's lock, and so drops them there.
     dropped: Vec<Waker>,
-}
-
-/// Tells when a read is sent.
-pub(crate) struct Sent {
-    is_sent: AtomicBool,
-    bell: Notify,
-}
-
-impl Default for Sent {
-    fn default() -> Self {
-        Sent {
-            is_sent: AtomicBool::new(false),
-            bell: Notify::new(),
-        }
-    }
-}
-
-impl Sent {
-    pub(crate) fn wait(&self) {
-        // Loom also wakes without a reason.
-        while !self.is_sent.load(Ordering::SeqCst) {
-            self.bell.wait();
-        }
-    }
 }
 
 /// A pool of one connection with a queue.
@@ -328,13 +304,6 @@ impl Pool {
 
     pub(crate) fn answer_only(&self, reads: usize) {
         self.change(|server| server.answers = Some(reads));
-    }
-
-    /// Returns what tells when a read is sent.
-    pub(crate) fn watch(&self, read: u32) -> Arc<Sent> {
-        let sent = Arc::<Sent>::default();
-        self.server.lock().unwrap().watched = Some((read, Arc::clone(&sent)));
-        sent
     }
 
     pub(crate) fn lose(&self) {
@@ -436,12 +405,6 @@ impl Lease {
             self.is_broken = true;
             self.sent.clear();
             return Poll::Ready(SharedAnswer::Answered(Err(Error)));
-        }
-        if let Some((read, sent)) = &server.watched
-            && self.sent.contains(read)
-        {
-            sent.is_sent.store(true, Ordering::SeqCst);
-            sent.bell.notify();
         }
         if server.answers == Some(0) {
             let old = server.reader.replace(cx.waker().clone());

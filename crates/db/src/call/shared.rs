@@ -79,6 +79,11 @@ impl Call<'_> {
     /// Returns where a read runs: on an idle connection, in a lane, or on the connection that the pool's queue gives it.
     async fn place(&self, handle: &Handle, lanes: &Arc<Lanes>, read: &Read<'_>) -> Result<Place> {
         let options = AcquireOptions::new().call_site(self.site);
+        if lanes.is_eager()
+            && let Join::Member(member) = lanes.join(handle, read)
+        {
+            return Ok(Place::Shared(member));
+        }
         if let Some(lease) = handle.pool.try_acquire_idle_with(options) {
             let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
             return match lanes.are_loaded() {
@@ -224,11 +229,12 @@ impl Call<'_> {
                     .await
             }
         };
-        measuring.end::<Run<'_>>(&answer);
-        match is_again {
-            true => SharedAnswer::Again,
-            false => SharedAnswer::Answered(answer),
+        if is_again {
+            measuring.discard();
+            return SharedAnswer::Again;
         }
+        measuring.end::<Run<'_>>(&answer);
+        SharedAnswer::Answered(answer)
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -17,6 +17,7 @@
 //! 6. Nothing is awaited, woken or dropped under a lock.
 
 mod drainer;
+pub(crate) mod eager;
 mod queue;
 mod reply;
 mod short;
@@ -45,6 +46,8 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuar
 /// The lanes of a handle.
 pub(crate) struct Lanes {
     runtime: Arc<dyn Runtime>,
+    /// In tests: shares whatever may be shared.
+    is_eager: bool,
     /// How many lanes are open or draining.
     count: AtomicUsize,
     /// How many of them let no more reads in, and are about to give their connections back.
@@ -125,6 +128,7 @@ impl Lanes {
     pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         Arc::new(Lanes {
             runtime,
+            is_eager: eager::is_on(),
             count: AtomicUsize::new(0),
             closing: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
@@ -152,7 +156,12 @@ impl Lanes {
 
     /// Returns whether a text is proven to be short.
     pub(crate) fn is_short(&self, text: TextId) -> bool {
-        self.sharing() != Sharing::Impossible && self.texts().is_short(text, || self.runtime.now())
+        let now = || self.runtime.now();
+        match self.is_eager {
+            _ if self.sharing() == Sharing::Impossible => false,
+            false => self.texts().is_short(text, now),
+            true => !self.texts().is_barred(text, now),
+        }
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
@@ -228,8 +237,16 @@ impl Lanes {
         }
     }
 
+    /// In tests: returns whether a read joins a lane even if a connection is idle.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.is_eager
+    }
+
     /// Returns whether an idle connection should be shared at once: the open lanes have two reads each.
     pub(crate) fn are_loaded(&self) -> bool {
+        if self.is_eager {
+            return true;
+        }
         let all = self.all();
         let loads = all.lanes.iter().map(|lane| lane.load());
         !all.lanes.is_empty() && loads.sum::<usize>() >= 2 * all.lanes.len()
@@ -237,12 +254,13 @@ impl Lanes {
 
     /// Returns whether reads wait in the pool's queue that could share a connection of this task's executor.
     pub(crate) fn has_queue(&self) -> bool {
-        self.queued.load(Ordering::SeqCst) > 0 && self.all().queued(self.runtime.domain()) > 0
+        let has_some = || self.all().queued(self.runtime.domain()) > 0;
+        self.is_eager || self.queued.load(Ordering::SeqCst) > 0 && has_some()
     }
 
     /// Joins the lane with the fewest reads, unless others wait for one.
     pub(crate) fn join(&self, handle: &Handle, read: &Read<'_>) -> Join {
-        let others_wait = !self.all().waiting.is_empty();
+        let others_wait = self.all().is_waiting(self.runtime.domain());
         match others_wait {
             true => Join::Full,
             false => self.join_in_turn(handle, read),
@@ -375,6 +393,11 @@ impl All {
             .map_or(0, |(_, count)| *count)
     }
 
+    /// Returns whether reads of this executor wait for a lane.
+    fn is_waiting(&self, domain: Domain) -> bool {
+        self.waiting.iter().any(|it| it.domain == domain)
+    }
+
     fn with_room(&self, domain: Domain) -> Option<Arc<Lane>> {
         let open = self.lanes.iter().filter(|lane| lane.has_room(domain));
         open.min_by_key(|lane| lane.load()).cloned()
@@ -504,6 +527,9 @@ impl Lane {
         }
         let answered = std::mem::take(&mut deferred.answered);
         self.lanes.reads.fetch_add(answered, Ordering::Relaxed);
+        if self.lanes.is_eager {
+            eager::note(answered);
+        }
         if !deferred.runs.is_empty() || !deferred.barred.is_empty() {
             let now = self.lanes.runtime.now();
             let mut texts = self.lanes.texts();

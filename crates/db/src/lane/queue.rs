@@ -77,7 +77,7 @@ impl Queued<'_> {
             let position = all.position(self.ticket);
             let was_woken = self.is_registered && position.is_err();
             let has_room = all.with_room(self.domain).is_some();
-            if has_room && (was_woken || all.waiting.is_empty()) {
+            if has_room && (was_woken || !all.is_waiting(self.domain)) {
                 drop(all);
                 match self.lanes.join_in_turn(handle, read) {
                     Join::Full => continue,

@@ -5,6 +5,7 @@
 //! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
 
 pub(crate) mod bank;
+pub(crate) mod eager;
 pub(crate) mod ledger;
 mod names;
 pub(crate) mod network;
@@ -50,6 +51,7 @@ pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
 
 /// Returns a variable of the script of this make.
 fn variable_of_make(name: &str) -> String {
+    eager::share_if_asked();
     required_variable(&format!("{}{name}", MAKE.variables))
 }
 
@@ -70,6 +72,7 @@ pub(crate) fn dsn_with(options: &str) -> String {
 
 /// A server of this machine on this port, without TLS.
 pub(crate) fn dsn_at(port: u16) -> String {
+    eager::share_if_asked();
     let driver = MAKE.driver;
     format!("{driver}:host=127.0.0.1;port={port};{WHO};sslmode=disable")
 }
