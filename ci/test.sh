@@ -89,6 +89,8 @@ readonly shared_suites=(
     --skip calls::run_is_one_round_trip_and_knows_the_columns_of_no_rows
     # Its handles share already, by the usual rules.
     --skip lanes::
+    # They take long, and share little.
+    --skip listen:: --skip copy:: --skip cluster:: --skip replicas::
 )
 
 part_loom() {
