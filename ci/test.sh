@@ -17,6 +17,7 @@
 #   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh core
 #   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh core
 #   longer load of a page  CENOTE_PAGE_SECONDS=60 ci/test.sh page
+#   all with lanes         CENOTE_TEST_SHARE=1 ci/postgres.sh run -- cargo test --workspace --all-features --test postgres
 #   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
 #   pool sizes, ten times  ci/size.sh
 #
@@ -37,8 +38,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # In the order in which they run: a name, and what it checks.
 readonly parts=(
     "core    format, clippy, tests, documentation, public interface, instructions of a checkout"
-    "matrix  other configurations: without features, each driver alone, the oldest Rust"
-    "loom    models of the pool's core in every order of its steps"
+    "matrix  other configurations: without features, each driver alone, shared connections, the oldest Rust"
+    "loom    models of the pool's core, and of shared connections, in every order of their steps"
     "metrics cenote-otel with the SDK's exporter, the text for Prometheus with promtool, a pool in tokio-console"
     "page    cenote-dashboard: its tests, in Chromium as well, and what it costs the shop"
     "size    cenote size on databases whose right pool size is known"
@@ -73,8 +74,24 @@ part_matrix() {
     # With --workspace the features are those of `core`, so that nothing is built again.
     step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
         cargo test --workspace --all-features --test handle --test sqlite
+    need_servers
+    step "PostgreSQL with shared connections" ci/postgres.sh run -- env CENOTE_TEST_SHARE=1 \
+        cargo test --workspace --all-features --test postgres --test load -- "${shared_suites[@]}"
     step "oldest Rust" check_oldest_rust
 }
+
+# What runs a second time with shared connections: every handle shares, and every read that may. A program without a shared
+# read fails. By design, this differs:
+readonly shared_suites=(
+    conformance:: suite:: cancel:: faults:: lost session:: transactions:: stream:: kept:: cache:: calls:: errors::
+    pipeline order:: herd:: starvation::
+    # The handle's first shared read asks once whether a pooler is in between: a round trip more.
+    --skip calls::run_is_one_round_trip_and_knows_the_columns_of_no_rows
+    # Its handles share already, by the usual rules.
+    --skip lanes::
+    # They take long, and share little.
+    --skip listen:: --skip copy:: --skip cluster:: --skip replicas::
+)
 
 part_loom() {
     step "loom models" check_loom
@@ -421,7 +438,10 @@ check_loom() {
     # no features, because Tokio has a meaning of its own for the flag.
     LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" RUSTFLAGS="--cfg loom" \
         CARGO_TARGET_DIR="$target/loom" \
-        cargo test --release -p cenote-pool --no-default-features --test loom
+        cargo test --release -p cenote-pool --no-default-features --test loom &&
+        LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" RUSTFLAGS="--cfg loom" \
+            CARGO_TARGET_DIR="$target/loom" \
+            cargo test --release -p cenote-lane-model models::
 }
 
 # ---- the run ---------------------------------------------------------------

@@ -65,6 +65,8 @@ pub struct Chaos {
     pub server: Option<String>,
     /// Starts a PostgreSQL primary with two standbys, in place of [`Options::database`], and has it fail over.
     pub cluster: bool,
+    /// Short reads of several clients share a connection.
+    pub share_connections: bool,
     /// The only faults to inject; empty for all.
     pub only: Vec<Fault>,
 }

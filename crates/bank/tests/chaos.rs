@@ -129,6 +129,23 @@ mod servers {
         survived_with_server(&run(on_own_server("POSTGRES", "pgsql", settings)));
     }
 
+    /// With the same seed, with and without shared connections.
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn shared_connections_lose_nothing_under_chaos() {
+        let settings = "-c synchronous_commit=on -c full_page_writes=on";
+        for share_connections in [false, true] {
+            let mut options = on_own_server("POSTGRES", "pgsql", settings);
+            options.seed = 2026;
+            let chaos = options.chaos.as_mut().unwrap();
+            chaos.share_connections = share_connections;
+            let summary = run(options);
+            survived_with_server(&summary);
+            let shared = summary.chaos.unwrap().shared_reads;
+            assert_eq!(shared > 0, share_connections, "{shared} shared reads");
+        }
+    }
+
     #[cfg(feature = "mysql")]
     #[test]
     fn on_mariadb_nothing_is_lost_under_chaos() {

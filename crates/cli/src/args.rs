@@ -14,9 +14,24 @@ use crate::size_args::{SizeOptions, size};
 use crate::suggest::nearest;
 
 /// The options of the bank.
-const FLAGS: [&str; 16] = [
-    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "cluster", "only", "report",
-    "page", "json", "keep", "force", "help", "version",
+const FLAGS: [&str; 17] = [
+    "dsn",
+    "tasks",
+    "max",
+    "seconds",
+    "accounts",
+    "seed",
+    "server",
+    "cluster",
+    "share-connections",
+    "only",
+    "report",
+    "page",
+    "json",
+    "keep",
+    "force",
+    "help",
+    "version",
 ];
 /// The commands, as the first word.
 const COMMANDS: [&str; 5] = ["run", "chaos", "migrate", "check", "size"];
@@ -193,6 +208,7 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
             Long("only") => chaos.only = faults(&mut parser)?,
             Long("server") => chaos.server = Some(text(&mut parser, "--server")?),
             Long("cluster") => chaos.cluster = true,
+            Long("share-connections") => chaos.share_connections = true,
             Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
             Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
             Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
@@ -217,9 +233,9 @@ fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Com
         (None, true) => PAGE_LENGTH,
         (None, false) => options.length,
     };
-    let for_chaos = chaos.server.is_some() || chaos.cluster || !chaos.only.is_empty();
-    if options.chaos.is_none() && for_chaos {
-        let what = "--server, --cluster and --only are for cenote chaos";
+    let has_kind = chaos.cluster || chaos.share_connections || !chaos.only.is_empty();
+    if options.chaos.is_none() && (chaos.server.is_some() || has_kind) {
+        let what = "--server, --cluster, --share-connections and --only are for cenote chaos";
         return Err(Failure::usage(what));
     }
     if chaos.cluster && (dsn.is_some() || chaos.server.is_some()) {
@@ -425,6 +441,9 @@ mod tests {
         assert_eq!(run.bank.length, CHAOS_LENGTH);
         let chaos = run.bank.chaos.unwrap();
         assert_eq!(chaos.server.as_deref(), Some("ci/own"));
+        assert!(!chaos.share_connections);
+        let shared = options("chaos --share-connections", &[]);
+        assert!(shared.bank.chaos.unwrap().share_connections);
         let short = options("chaos --seconds 1", &[("CENOTE_DSN", "sqlite:x.db")]);
         assert_eq!(short.bank.length, Duration::from_secs(1));
         assert_eq!(dsn(&short), Some("sqlite:x.db"));
@@ -469,6 +488,7 @@ mod tests {
             ("run --dsn sqlite:x.db --server x", "cenote chaos"),
             ("run --only cut", "cenote chaos"),
             ("--cluster", "cenote chaos"),
+            ("--share-connections", "cenote chaos"),
             ("chaos --cluster --dsn sqlite:x.db", "leave out --dsn"),
             ("chaos --cluster --server x", "leave out --dsn and --server"),
             ("chaos --only cut,cat", "'cat'"),

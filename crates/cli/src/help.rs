@@ -37,6 +37,9 @@ Options:
                  standbys in a temporary directory; the primary is killed,
                  frozen and switched over, and all hosts restart in turn. It
                  needs the programs of PostgreSQL 13 or newer
+  --share-connections
+                 for chaos: short reads of several tasks share a connection of
+                 PostgreSQL
   --only KINDS   for chaos: only these faults, with commas between them; a wrong
                  one gives the list
   --report FILE  writes an HTML page with throughput, waits and connections
@@ -89,7 +92,8 @@ Fields of --json (times in milliseconds, money in cents):
                 faults (a list of  kind  count  recovery_mean_ms
                 recovery_max_ms)  sessions_killed  left_out  quiet_moments
                 transfers (acknowledged  rolled_back  unknown
-                unknown_committed)  looks  marks  visit_ms (mean  p99  max)
+                unknown_committed)  looks  marks  shared_reads  visit_ms (mean
+                p99  max)
                 cluster, only there with --cluster:
                 failovers (a list of  kind  count  writes_back_median_ms
                 writes_back_max_ms)  errors and errors_in_rolls

@@ -124,6 +124,10 @@ fn chaos_lines(report: &ChaosReport) -> Vec<String> {
             lines.push(row(&format!("  {name}"), of.count, &first));
         }
     }
+    if report.shared_reads > 0 {
+        let means = "on shared connections";
+        lines.push(row("shared reads", report.shared_reads, means));
+    }
     for left_out in &report.left_out {
         lines.push(format!("left out     {left_out}"));
     }

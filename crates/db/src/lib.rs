@@ -33,8 +33,11 @@ mod sandbox;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod sync;
 mod types;
 
+#[doc(hidden)]
+pub use self::lane::eager::{eagerly_shared_reads, share_eagerly};
 pub use cenote_pool as pool;
 /// For [`sql!`].
 #[cfg(feature = "check")]

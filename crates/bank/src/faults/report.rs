@@ -55,6 +55,8 @@ pub struct ChaosReport {
     pub looks: u64,
     /// How many marks clients set.
     pub marks: u64,
+    /// How many reads ran on shared connections.
+    pub shared_reads: u64,
     /// How long visits took that ended with a commit.
     pub visit_ms: Millis,
     /// The failovers, in a run with a cluster.
@@ -161,6 +163,7 @@ impl FaultLog {
             transfers,
             looks,
             marks,
+            shared_reads: monitor.db().shared_reads(),
             visit_ms: Millis::new(monitor.served()),
             cluster: self.failovers.map(|it| it.report(monitor.errors())),
         }

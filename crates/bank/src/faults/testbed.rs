@@ -31,6 +31,8 @@ pub(crate) struct Testbed {
     pub(crate) left_out: Vec<String>,
     /// The only faults to inject; empty for all.
     only: Vec<Fault>,
+    /// Short reads of several clients share a connection.
+    shares: bool,
     dsn: Dsn,
 }
 
@@ -80,6 +82,7 @@ impl Testbed {
             cluster,
             left_out,
             only: chaos.only.clone(),
+            shares: chaos.share_connections,
             dsn,
         };
         if testbed.faults().is_empty() {
@@ -99,6 +102,7 @@ impl Testbed {
         config.max_lifetime = Some(Duration::from_secs(3));
         config.lifetime_jitter = 0.3;
         config.statement_cache = STATEMENTS;
+        config.share_connections = self.shares;
         // The handle has to leave a host that hangs before any of these is over.
         if self.cluster.is_none() {
             config.connect_timeout = Duration::from_secs(1);

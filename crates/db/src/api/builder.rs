@@ -17,7 +17,7 @@ use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver, Template};
 use crate::hosts::watch;
-use crate::lane::Lanes;
+use crate::lane::{Lanes, eager};
 use crate::listen::{Hub, Setup};
 use crate::pooled::activity::Activities;
 use crate::pooled::connection::PooledConnection;
@@ -522,7 +522,8 @@ impl Common {
             is_open: AtomicBool::new(false),
         };
         // Where every released session is reset, a connection has one user at a time.
-        let shares = config.share_connections && config.reset == ResetPolicy::WhenTouched;
+        let wants_to_share = config.share_connections || eager::is_on();
+        let shares = wants_to_share && config.reset == ResetPolicy::WhenTouched;
         let lanes = shares.then(|| Lanes::new(Arc::clone(&runtime)));
         let mut pool = pool_builder(connections, &config, runtime).call_site(self.call_site);
         if let Some(breaker) = breaker {

@@ -1,8 +1,6 @@
 //! A read that may share a connection with reads of other tasks: see [`lane`](crate::lane).
 
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use cenote_pool::{AcquireOptions, within};
@@ -97,7 +95,7 @@ impl Call<'_> {
             Join::Refused => return Ok(Place::Alone(self.acquire_alone(handle).await?)),
             Join::Full => {}
         }
-        let acquiring = pin!(handle.pool.acquire_with(options));
+        let acquiring = handle.pool.acquire_with(options);
         let queued = self.place_from_queue(handle, lanes, read, acquiring);
         trace::acquire(&handle.shared, self.site, queued).await
     }
@@ -108,27 +106,12 @@ impl Call<'_> {
         handle: &'p Handle,
         lanes: &Arc<Lanes>,
         read: &Read<'_>,
-        mut acquiring: Pin<&mut (impl Future<Output = Acquired<'p>> + Send)>,
+        acquiring: impl Future<Output = Acquired<'p>> + Send,
     ) -> Result<Place> {
-        let mut queued = Some(lanes.queue());
-        let acquired = std::future::poll_fn(|cx| {
-            if let Poll::Ready(acquired) = acquiring.as_mut().poll(cx) {
-                return Poll::Ready(Err(acquired));
-            }
-            match queued.as_mut().map(|it| it.join(handle, read, cx)) {
-                Some(Join::Member(member)) => return Poll::Ready(Ok(member)),
-                // From now on it waits for a connection of its own.
-                Some(Join::Refused) => queued = None,
-                Some(Join::Full) | None => {}
-            }
-            lanes.release_empty();
-            Poll::Pending
-        });
-        let acquired = match acquired.await {
+        let (acquired, may_share) = match lanes.join_or(handle, read, acquiring).await {
             Ok(member) => return Ok(Place::Shared(member)),
             Err(acquired) => acquired,
         };
-        let may_share = queued.take().is_some();
         let lease = acquired.map_err(|error| route::from_pool(error, Some(&handle.pool)))?;
         let lease = prepared(handle, cenote_pool::Lease::into_owned(lease));
         match may_share && lanes.has_queue() {
@@ -245,11 +228,12 @@ impl Call<'_> {
                     .await
             }
         };
-        measuring.end::<Run<'_>>(&answer);
-        match is_again {
-            true => SharedAnswer::Again,
-            false => SharedAnswer::Answered(answer),
+        if is_again {
+            measuring.discard();
+            return SharedAnswer::Again;
         }
+        measuring.end::<Run<'_>>(&answer);
+        SharedAnswer::Answered(answer)
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -13,7 +13,7 @@ use super::state::{Deferred, Next};
 
 /// How often the drainer of an empty lane lets other tasks run before the lane ends: those that it has just woken may read
 /// again.
-const LINGERS: u32 = 3;
+const LINGERS: u32 = if cfg!(loom) { 1 } else { 3 };
 
 /// The task of a lane. Dropped, the lane ends, and its reads run elsewhere.
 pub(super) struct Drainer {
@@ -73,7 +73,7 @@ impl Drainer {
         self.has_yielded = false;
         let answered = state.receive(cx, least, now, &mut self.deferred);
         self.has_woken = answered > 1;
-        state.close_if_wanted(lanes.expected_waiters(self.lane.domain), now);
+        state.close_if_wanted(|| lanes.expected_waiters(self.lane.domain), now);
         self.lane.note(&mut state);
         if !state.is_over() {
             if state.in_flight() > 0 {

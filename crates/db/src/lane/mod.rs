@@ -18,6 +18,8 @@
 
 mod api;
 mod drainer;
+pub(crate) mod eager;
+mod queue;
 mod reply;
 mod short;
 mod state;
@@ -25,9 +27,9 @@ mod state;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime};
@@ -41,6 +43,7 @@ use self::state::{Deferred, MOST, Push, State};
 use crate::binding::Lease;
 use crate::driver::Request;
 use crate::pooled::handle::Handle;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard};
 
 /// Two, so that one sends while the other one waits for its server process.
 const LANES_PER_PROCESSOR: usize = 2;
@@ -50,6 +53,8 @@ pub(crate) struct Lanes {
     runtime: Arc<dyn Runtime>,
     /// How many open lanes keep the processors of this program busy.
     enough: usize,
+    /// In tests: shares whatever may be shared.
+    is_eager: bool,
     /// How many lanes are open or draining.
     count: AtomicUsize,
     /// How many of them let no more reads in, and are about to give their connections back.
@@ -126,21 +131,13 @@ pub(crate) enum Join {
     Refused,
 }
 
-/// A read in the pool's queue that joins a lane as soon as one has room.
-pub(crate) struct Queued<'l> {
-    lanes: &'l Lanes,
-    ticket: u64,
-    domain: Domain,
-    /// It waits to be woken. If it does not any more, it was woken.
-    is_registered: bool,
-}
-
 impl Lanes {
     pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Lanes {
             runtime,
             enough: LANES_PER_PROCESSOR * processors,
+            is_eager: eager::is_on(),
             count: AtomicUsize::new(0),
             closing: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
@@ -168,7 +165,12 @@ impl Lanes {
 
     /// Returns whether a text is proven to be short.
     pub(crate) fn is_short(&self, text: TextId) -> bool {
-        self.sharing() != Sharing::Impossible && self.texts().is_short(text, || self.runtime.now())
+        let now = || self.runtime.now();
+        match self.is_eager {
+            _ if self.sharing() == Sharing::Impossible => false,
+            false => self.texts().is_short(text, now),
+            true => !self.texts().is_barred(text, now),
+        }
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
@@ -236,12 +238,17 @@ impl Lanes {
     }
 
     /// Returns how many waiters of the pool need no connection for themselves, or get that of a lane that is draining.
-    fn expected_waiters(&self, domain: Domain) -> usize {
+    pub(crate) fn expected_waiters(&self, domain: Domain) -> usize {
         let closing = self.closing.load(Ordering::SeqCst);
         match self.queued.load(Ordering::SeqCst) {
             0 => closing,
             _ => closing + self.all().queued(domain),
         }
+    }
+
+    /// In tests: returns whether a read joins a lane even if a connection is idle.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.is_eager
     }
 
     /// Returns whether an idle connection should be shared at once: the open lanes have two reads each.
@@ -254,23 +261,25 @@ impl Lanes {
     /// Returns whether more lanes would bring nothing: the program has too few processors to keep them busy. Then a read joins
     /// one rather than take an idle connection, so that each round trip carries more reads.
     pub(crate) fn are_enough(&self) -> bool {
-        self.count.load(Ordering::SeqCst) >= self.enough && {
-            let domain = self.runtime.domain();
-            let all = self.all();
-            let open = all.lanes.iter().filter(|lane| lane.has_room(domain));
-            let (count, load) = open.fold((0, 0), |(n, sum), lane| (n + 1, sum + lane.load()));
-            count >= self.enough && load >= 2 * count
+        if self.is_eager || self.count.load(Ordering::SeqCst) < self.enough {
+            return self.is_eager;
         }
+        let domain = self.runtime.domain();
+        let all = self.all();
+        let open = all.lanes.iter().filter(|lane| lane.has_room(domain));
+        let (count, load) = open.fold((0, 0), |(n, sum), lane| (n + 1, sum + lane.load()));
+        count >= self.enough && load >= 2 * count
     }
 
     /// Returns whether reads wait in the pool's queue that could share a connection of this task's executor.
     pub(crate) fn has_queue(&self) -> bool {
-        self.queued.load(Ordering::SeqCst) > 0 && self.all().queued(self.runtime.domain()) > 0
+        let has_some = || self.all().queued(self.runtime.domain()) > 0;
+        self.is_eager || self.queued.load(Ordering::SeqCst) > 0 && has_some()
     }
 
     /// Joins the lane with the fewest reads, unless others wait for one.
     pub(crate) fn join(&self, handle: &Handle, read: &Read<'_>) -> Join {
-        let others_wait = !self.all().waiting.is_empty();
+        let others_wait = self.all().is_waiting(self.runtime.domain());
         match others_wait {
             true => Join::Full,
             false => self.join_in_turn(handle, read),
@@ -378,24 +387,6 @@ impl Lanes {
         lanes.iter().filter_map(load).collect()
     }
 
-    /// Counts a read that waits in the pool's queue.
-    pub(crate) fn queue(&self) -> Queued<'_> {
-        let domain = self.runtime.domain();
-        let mut all = self.all();
-        self.queued.fetch_add(1, Ordering::SeqCst);
-        all.next += 1;
-        match all.queued.iter_mut().find(|(of, _)| *of == domain) {
-            Some((_, count)) => *count += 1,
-            None => all.queued.push((domain, 1)),
-        }
-        Queued {
-            lanes: self,
-            ticket: all.next,
-            domain,
-            is_registered: false,
-        }
-    }
-
     fn remove(&self, lane: &Lane) {
         let mut all = self.all();
         if let Some(at) = all.lanes.iter().position(|it| std::ptr::eq(&**it, lane)) {
@@ -419,6 +410,11 @@ impl All {
         queued
             .find(|(of, _)| *of == domain)
             .map_or(0, |(_, count)| *count)
+    }
+
+    /// Returns whether reads of this executor wait for a lane.
+    fn is_waiting(&self, domain: Domain) -> bool {
+        self.waiting.iter().any(|it| it.domain == domain)
     }
 
     fn with_room(&self, domain: Domain) -> Option<Arc<Lane>> {
@@ -464,71 +460,6 @@ impl Drop for Measured<'_> {
     fn drop(&mut self) {
         self.lanes
             .note_alone(self.text, self.began, self.is_answered);
-    }
-}
-
-impl Queued<'_> {
-    /// Joins a lane if it is this read's turn, and otherwise has it woken when it is.
-    pub(crate) fn join(&mut self, handle: &Handle, read: &Read<'_>, cx: &Context<'_>) -> Join {
-        let mut waker = Some(cx.waker().clone());
-        loop {
-            let mut all = self.lanes.all();
-            let position = all.position(self.ticket);
-            let was_woken = self.is_registered && position.is_err();
-            let has_room = all.with_room(self.domain).is_some();
-            if has_room && (was_woken || all.waiting.is_empty()) {
-                drop(all);
-                match self.lanes.join_in_turn(handle, read) {
-                    Join::Full => continue,
-                    joined => return joined,
-                }
-            }
-            self.is_registered = true;
-            let Some(waker) = waker.take() else {
-                return Join::Full;
-            };
-            let old = match position {
-                Ok(at) => Some(std::mem::replace(&mut all.waiting[at].waker, waker)),
-                // It keeps its place among those that wait.
-                Err(at) => {
-                    let (ticket, domain) = (self.ticket, self.domain);
-                    all.waiting.insert(
-                        at,
-                        Waiting {
-                            ticket,
-                            domain,
-                            waker,
-                        },
-                    );
-                    None
-                }
-            };
-            drop(all);
-            drop(old);
-            return Join::Full;
-        }
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        let mut all = self.lanes.all();
-        self.lanes.queued.fetch_sub(1, Ordering::SeqCst);
-        if let Some(at) = all.queued.iter().position(|(of, _)| *of == self.domain) {
-            all.queued[at].1 -= 1;
-            if all.queued[at].1 == 0 {
-                all.queued.swap_remove(at);
-            }
-        }
-        let gone = all
-            .position(self.ticket)
-            .ok()
-            .and_then(|at| all.waiting.remove(at));
-        drop(all);
-        // It was woken, and the room may be the next one's.
-        if self.is_registered && gone.is_none() {
-            self.lanes.wake_waiting(self.domain, 1);
-        }
     }
 }
 
@@ -615,6 +546,9 @@ impl Lane {
         }
         let answered = std::mem::take(&mut deferred.answered);
         self.lanes.reads.fetch_add(answered, Ordering::Relaxed);
+        if self.lanes.is_eager {
+            eager::note(answered);
+        }
         if !deferred.runs.is_empty() || !deferred.barred.is_empty() {
             let now = self.lanes.runtime.now();
             let mut texts = self.lanes.texts();

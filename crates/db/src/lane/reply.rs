@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::Lane;
 use crate::driver::SharedAnswer;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Where the lane puts the answer of a read.
 #[derive(Debug, Default)]

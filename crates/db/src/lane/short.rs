@@ -135,6 +135,12 @@ impl Texts {
         record.short_runs == PROOF && record.barred.is_none_or(|bar| bar.until <= now())
     }
 
+    /// Returns whether the text is barred.
+    pub(super) fn is_barred(&self, text: TextId, now: impl FnOnce() -> Instant) -> bool {
+        let bar = self.all.get(&text).and_then(|record| record.barred);
+        bar.is_some_and(|bar| bar.until > now())
+    }
+
     /// Returns whether the least round trip may be that of slow statements: nothing that is certainly short has run for a while.
     pub(super) fn is_round_trip_unsure(&self, now: Instant) -> bool {
         let age = |asked| now.saturating_duration_since(asked);

@@ -11,8 +11,8 @@ use super::short::{TextId, is_long};
 use crate::binding::Lease;
 use crate::driver::{Request, SharedAnswer};
 
-/// How many reads may be in flight on one connection.
-pub(super) const MOST: usize = 32;
+/// How many reads may be in flight on one connection. A lane of the model is soon full.
+pub(super) const MOST: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// How long the oldest read may take, beyond the round trip, until those behind it run elsewhere. It counts from the answer
 /// before it: a full lane that makes progress sends nobody away.
@@ -331,13 +331,19 @@ impl State {
     }
 
     /// Lets no more reads in if the lane is old or its connection is wanted elsewhere.
-    pub(super) fn close_if_wanted(&mut self, expected: usize, now: impl FnOnce() -> Instant) {
+    pub(super) fn close_if_wanted(
+        &mut self,
+        expected: impl Fn() -> usize,
+        now: impl FnOnce() -> Instant,
+    ) {
         let Some(lease) = self.lease.as_ref().filter(|_| !self.is_closed) else {
             return;
         };
+        // Asked again, because a read may have come to the queue between the two counts: it is among the expected ones then.
+        let is_wanted = || Lease::is_wanted(lease, expected());
         self.is_closed = lease.is_broken()
             || lease.is_outdated()
-            || Lease::is_wanted(lease, expected)
+            || is_wanted() && is_wanted()
             || now().saturating_duration_since(self.opened) > LONGEST_LIFE;
     }
 

@@ -83,6 +83,11 @@ impl StatementLog {
 }
 
 impl Measuring<'_> {
+    /// Records nothing: the request runs again elsewhere.
+    pub(crate) fn discard(self) {
+        let _ = ManuallyDrop::new(self);
+    }
+
     /// Records a request that was answered.
     #[inline]
     pub(crate) fn end<O: Op>(self, answer: &Result<O::Out>) {

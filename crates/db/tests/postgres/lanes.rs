@@ -1,5 +1,6 @@
 //! Reads of several tasks on one connection.
 
+mod attacks;
 mod clock;
 mod leaving;
 mod rules;

@@ -6,6 +6,7 @@
 //! `catch_up`.
 
 pub(crate) mod bank;
+pub(crate) mod eager;
 pub(crate) mod ledger;
 mod names;
 pub(crate) mod network;
@@ -56,6 +57,7 @@ pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
 
 /// Returns a variable of the script of this make.
 fn variable_of_make(name: &str) -> String {
+    eager::share_if_asked();
     required_variable(&format!("{}{name}", MAKE.variables))
 }
 
@@ -76,6 +78,7 @@ pub(crate) fn dsn_with(options: &str) -> String {
 
 /// A server of this machine on this port, without TLS.
 pub(crate) fn dsn_at(port: u16) -> String {
+    eager::share_if_asked();
     let driver = MAKE.driver;
     format!("{driver}:host=127.0.0.1;port={port};{WHO};sslmode=disable")
 }

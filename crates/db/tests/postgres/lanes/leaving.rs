@@ -52,6 +52,7 @@ async fn reads_behind_a_blocked_one_leave_after_ten_ms() {
     let observer = Db::open(&other_dsn(&other).await).await.unwrap();
     blocked(&observer).await;
     assert!(reads[1].poll().is_pending(), "it waits behind the first");
+    let before = db.timings();
     clock.advance(Duration::from_millis(11));
     // Without this, the transaction would wait for itself.
     assert_eq!(
@@ -73,6 +74,13 @@ async fn reads_behind_a_blocked_one_leave_after_ten_ms() {
         0
     );
     quiet(&db).await;
+    let after = db.timings();
+    assert_eq!(after.statements.count() - before.statements.count(), 3);
+    assert_eq!(
+        after.failed_statements.count(),
+        before.failed_statements.count(),
+        "a read that has left has not failed"
+    );
 }
 
 /// The oldest read takes 8 ms, and the one behind it as well: nobody has to leave.

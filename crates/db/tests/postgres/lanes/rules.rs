@@ -6,7 +6,7 @@ use super::{ECHO, Reading, begin_in_lane, finish, open, open_with, prove, read, 
 use crate::servers::{client, dsn, quiet, session_id, soon};
 
 /// Reads without end on one handle, as several tasks.
-fn stream_of_reads(db: &Db) -> tokio::task::JoinSet<()> {
+pub(super) fn stream_of_reads(db: &Db) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..8 {
         let db = db.clone();
