@@ -36,11 +36,9 @@ pub struct PooledConnection {
     in_flight: Option<&'static Location<'static>>,
     /// The unanswered call changes nothing important, whether it ran or not.
     harmless: bool,
-    /// The class of the text whose rows are streamed, until the last row is read.
-    stream: Option<Class>,
-    /// The server has not sent the position at the end of the last call yet.
-    is_position_due: bool,
-    /// That stream writes, and commits at its end.
+    /// What follows the answer of the last call, until it is read.
+    unread: Option<Unread>,
+    /// The stream writes, and commits at its end.
     open_write: Option<OpenWrite>,
     /// The session may have changed since connecting.
     touched: bool,
@@ -77,6 +75,15 @@ pub struct PooledConnection {
     pub(crate) replays: Option<History>,
 }
 
+/// What the server still sends after it has answered a call. One value, because every call asks whether there is any.
+#[derive(Debug)]
+enum Unread {
+    /// The rows of a text of this class.
+    Rows(Class),
+    /// The position at the end of the call.
+    Position,
+}
+
 impl PooledConnection {
     pub(crate) fn new(
         connection: Box<dyn Connection>,
@@ -88,8 +95,7 @@ impl PooledConnection {
             connection,
             in_flight: None,
             harmless: false,
-            stream: None,
-            is_position_due: false,
+            unread: None,
             open_write: None,
             touched: false,
             spent: false,
@@ -185,25 +191,25 @@ impl PooledConnection {
     ///
     /// Dropped, the connection has an unanswered call, which is settled before the next call.
     #[inline]
-    pub(crate) async fn send<O: Op>(
+    pub(crate) fn send<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<O::Out>> + Send {
+        self.send_as::<O, true>(op, site)
+    }
+
+    /// Sends a request, and takes the position at its end if `TRACKS`: see [`send`](PooledConnection::send). One future,
+    /// because every nested future costs each call.
+    async fn send_as<O: Op, const TRACKS: bool>(
         &mut self,
         op: &O,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        if let Some(tracker) = &self.tracker {
+        if TRACKS && let Some(tracker) = &self.tracker {
             let tracker = Arc::clone(tracker);
             return self.send_tracked(op, tracker, site, None).await;
         }
-        self.send_plain(op, site).await
-    }
-
-    /// Sends a request without taking a position: see [`send`](PooledConnection::send).
-    #[inline]
-    pub(crate) async fn send_plain<O: Op>(
-        &mut self,
-        op: &O,
-        site: &'static Location<'static>,
-    ) -> Result<O::Out> {
         self.in_flight = Some(site);
         self.harmless = O::HARMLESS;
         if self.names_writers {
@@ -308,22 +314,28 @@ impl PooledConnection {
     /// # Cancel safety
     ///
     /// Dropped or late, the connection has an unanswered call, as with [`send`](PooledConnection::send).
-    pub(crate) async fn send_within<O: Op>(
+    pub(crate) fn send_within<O: Op>(
         &mut self,
         op: &O,
         site: &'static Location<'static>,
         runtime: &dyn Runtime,
         limit: Option<TimeLimit>,
-    ) -> Result<O::Out> {
-        if let Some(tracker) = &self.tracker {
-            let tracker = Arc::clone(tracker);
-            return self.send_tracked(op, tracker, site, limit).await;
-        }
-        self.send_plain_within(op, site, runtime, limit).await
+    ) -> impl Future<Output = Result<O::Out>> + Send {
+        self.send_within_as::<O, true>(op, site, runtime, limit)
     }
 
     /// As [`send_within`](PooledConnection::send_within), without taking a position.
-    pub(crate) async fn send_plain_within<O: Op>(
+    pub(crate) fn send_plain_within<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+        runtime: &dyn Runtime,
+        limit: Option<TimeLimit>,
+    ) -> impl Future<Output = Result<O::Out>> + Send {
+        self.send_within_as::<O, false>(op, site, runtime, limit)
+    }
+
+    async fn send_within_as<O: Op, const TRACKS: bool>(
         &mut self,
         op: &O,
         site: &'static Location<'static>,
@@ -331,9 +343,14 @@ impl PooledConnection {
         limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
         let Some(limit) = limit else {
-            return self.send_plain(op, site).await;
+            return self.send_as::<O, TRACKS>(op, site).await;
         };
-        let answer = within(runtime, Some(limit.time), self.send_plain(op, site)).await;
+        if TRACKS && let Some(tracker) = &self.tracker {
+            let tracker = Arc::clone(tracker);
+            return self.send_tracked(op, tracker, site, Some(limit)).await;
+        }
+        let sent = self.send_as::<O, false>(op, site);
+        let answer = within(runtime, Some(limit.time), sent).await;
         answer.unwrap_or_else(|| Err(limit.exceeded()))
     }
 
@@ -362,12 +379,12 @@ impl PooledConnection {
 
     /// Returns whether an earlier call has to be settled before the next.
     pub(crate) fn is_unsettled(&self) -> bool {
-        self.has_call() || self.is_position_due
+        self.in_flight.is_some() || self.unread.is_some()
     }
 
     /// Returns whether an earlier call is not answered.
     pub(crate) fn has_call(&self) -> bool {
-        self.in_flight.is_some() || self.stream.is_some()
+        self.in_flight.is_some() || self.stream().is_some()
     }
 
     /// Waits for the position at the end of the last call, or asks for it if the call has not, but not for long: the call is
@@ -378,7 +395,7 @@ impl PooledConnection {
     /// Dropped or late, the connection has an unanswered query, which is settled before the next call.
     pub(crate) async fn end_position(&mut self, asks: bool, most: Duration) -> Option<LogPosition> {
         let runtime = Arc::clone(&self.runtime);
-        self.is_position_due = true;
+        self.unread = Some(Unread::Position);
         let connection = &mut self.connection;
         let told = async {
             match connection.take_position().await {
@@ -387,7 +404,9 @@ impl PooledConnection {
             }
         };
         let told = within(&runtime, Some(most), told).await;
-        self.is_position_due = told.is_none();
+        if told.is_some() {
+            self.unread = None;
+        }
         match told {
             Some(Ok(position)) => return position,
             Some(Err(error)) => tracing::debug!(%error, "the position after a write is unknown"),
@@ -448,7 +467,7 @@ impl PooledConnection {
 
     /// Notes that the rows of a text of this class are streamed.
     pub(crate) fn start_stream(&mut self, class: &Class) {
-        self.stream = Some(*class);
+        self.unread = Some(Unread::Rows(*class));
     }
 
     /// Keeps the call at `site` unanswered: the server waits for its data. Dropped now, it dooms its transaction.
@@ -460,12 +479,15 @@ impl PooledConnection {
 
     /// Returns the class of the text whose rows are streamed.
     pub(crate) fn stream(&self) -> Option<&Class> {
-        self.stream.as_ref()
+        match &self.unread {
+            Some(Unread::Rows(class)) => Some(class),
+            _ => None,
+        }
     }
 
     /// Notes that the last row of the stream was read, or its error.
     pub(crate) fn end_stream(&mut self) {
-        self.stream = None;
+        self.unread = None;
         self.open_write = None;
         self.note_answer();
     }
@@ -552,13 +574,12 @@ impl PooledConnection {
     ///
     /// Dropped, the connection is still unsettled.
     pub(crate) async fn settle(&mut self) -> Result<()> {
-        if self.in_flight.is_some() || self.is_position_due {
+        if self.in_flight.is_some() || matches!(self.unread, Some(Unread::Position)) {
             // `settle` ends a stream as well.
             self.connection.settle().await?;
-            self.is_position_due = false;
             self.end_stream();
         }
-        if self.stream.is_some() {
+        if self.stream().is_some() {
             self.send(&EndStream, Location::caller()).await?;
             self.end_stream();
         }

@@ -389,7 +389,8 @@ impl Manager for ConnectionManager {
             let is_fit = Box::pin(self.catch_up(connection)).await?;
             return Ok(is_fit && !connection.is_broken());
         }
-        Ok(!connection.is_broken())
+        // The probe or the health check has found it intact.
+        Ok(true)
     }
 
     fn before_release(&self, connection: &mut PooledConnection, _: Info<'_>) -> Verdict {

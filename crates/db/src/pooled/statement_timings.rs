@@ -92,9 +92,9 @@ impl Measuring<'_> {
     #[inline]
     pub(crate) fn end<O: Op>(self, answer: &Result<O::Out>) {
         let this = ManuallyDrop::new(self);
-        let (out, error) = (answer.as_ref().ok(), O::error(answer));
-        let took = this.record(error.is_none());
+        let took = this.record(O::error(answer).is_none());
         if this.log.listeners.any() {
+            let (out, error) = (answer.as_ref().ok(), O::error(answer));
             this.tell(StatementEvent {
                 rows: out.and_then(O::rows),
                 returned_rows: out.and_then(O::returned_rows),
