@@ -246,11 +246,6 @@ impl Lanes {
         }
     }
 
-    /// In tests: returns whether a read joins a lane even if a connection is idle.
-    pub(crate) fn is_eager(&self) -> bool {
-        self.is_eager
-    }
-
     /// Returns whether an idle connection should be shared at once: the open lanes have two reads each.
     pub(crate) fn are_loaded(&self) -> bool {
         let all = self.all();

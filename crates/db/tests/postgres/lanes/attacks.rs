@@ -110,6 +110,10 @@ async fn forgotten_read_in_the_queue_delays_nobody_for_long() {
     reading.shutdown().await;
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "another task is what this is about"
+)]
 #[tokio::test]
 async fn read_that_moves_to_another_task_is_woken_there() {
     let (db, _) = open(1).await;
