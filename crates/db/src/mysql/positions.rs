@@ -345,12 +345,8 @@ impl MysqlConnection {
     /// The question was not answered.
     async fn ask_and_read(&mut self, read: Request<'_>) -> Result<(String, Result<Outcome>)> {
         let sql = format!("{APPLIED}; {}", read.sql);
-        let request = Request {
-            sql: &sql,
-            script: true,
-            ..read
-        };
-        let reading = Reading::of(&request, None, self.is_utc);
+        // Not as a script: a comment behind the read has an empty result of its own, which takes no rows away.
+        let reading = Reading::of(&read, None, self.is_utc);
         self.begin_without_ping()?;
         let mut both = Both::default();
         let asked = self.wire()?.query_iter(&*sql);
