@@ -91,6 +91,28 @@ async fn text_as_long_as_a_packet_may_be_runs_on_the_replica() {
 }
 
 #[tokio::test]
+async fn number_of_a_sequence_comes_from_the_primary() {
+    let pair = Pair::start(&[]).await;
+    let make = "CREATE SEQUENCE s CACHE 2";
+    pair.at_primary.exec(make, ()).await.unwrap();
+    let db = pair.open().await;
+    pair.catch_up().await;
+    pair.pause().await;
+    cenote::scope(async {
+        for n in 1..6 {
+            // The user may write to the replica, though it is read-only.
+            let sql = "SELECT NEXT VALUE FOR s, @@read_only";
+            let seen: (i64, bool) = db.reading().query_as_one(sql, ()).await.unwrap();
+            assert_eq!(seen, (n, false));
+        }
+        let sql = "SELECT next_not_cached_value, @@read_only FROM s";
+        let seen: (i64, bool) = db.reading().query_as_one(sql, ()).await.unwrap();
+        assert_eq!(seen, (7, false));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn replica_without_autocommit_keeps_no_snapshot() {
     let pair = Pair::start(&[]).await;
     let replica = pair.replica.dsn() + ";set.autocommit=0";
