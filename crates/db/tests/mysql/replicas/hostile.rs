@@ -113,6 +113,22 @@ async fn number_of_a_sequence_comes_from_the_primary() {
 }
 
 #[tokio::test]
+async fn replica_that_reads_texts_otherwise_is_refused() {
+    let (pair, mode) = (Pair::start(&[]).await, ";sql_mode=ANSI_QUOTES");
+    let dsn = pair.primary.dsn() + mode;
+    let opened = Db::builder(&dsn).replica(pair.replica.dsn()).open().await;
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    assert!(error.to_string().contains("sql_mode"), "{error}");
+    let db = Db::builder(&dsn).replica(pair.replica.dsn() + mode);
+    let db = db.open().await.unwrap();
+    is_used(&db).await;
+    let sql = "SELECT \"n\", @@read_only FROM t WHERE id = 1";
+    let seen: (i64, bool) = db.reading().query_as_one(sql, ()).await.unwrap();
+    assert_eq!(seen, (0, true));
+}
+
+#[tokio::test]
 async fn replica_without_autocommit_keeps_no_snapshot() {
     let pair = Pair::start(&[]).await;
     let replica = pair.replica.dsn() + ";set.autocommit=0";
