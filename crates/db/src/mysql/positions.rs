@@ -388,7 +388,7 @@ impl Results for Both {
     }
 }
 
-/// Reads the results behind the one that was read. Returns the last row.
+/// Reads the results behind the one that was read. Returns the last row, or the server's error for one of them.
 async fn rest_of(conn: &mut Conn) -> mysql_async::Result<Option<Row>> {
     let mut rest = QueryResult::<'_, '_, TextProtocol>::new(conn);
     let mut last = None;
@@ -397,6 +397,8 @@ async fn rest_of(conn: &mut Conn) -> mysql_async::Result<Option<Row>> {
             last = Some(row);
         }
     }
+    // The client library keeps the error of a later result for the next request, which may be a call of the program.
+    rest.next().await?;
     Ok(last)
 }
 

@@ -129,6 +129,36 @@ async fn replica_that_reads_texts_otherwise_is_refused() {
 }
 
 #[tokio::test]
+async fn commit_that_ends_its_session_is_a_commit() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    pair.pause().await;
+    cenote::scope(async {
+        // The server hangs up instead of telling the position.
+        for text in ["COMMIT RELEASE", "ROLLBACK RELEASE"] {
+            db.exec("BEGIN", ()).await.unwrap();
+            write(&db, 1).await;
+            db.exec(text, ()).await.unwrap();
+            assert!(!db.in_transaction());
+            assert_eq!(read(&db, 1).await, (1, false), "{text}");
+        }
+    })
+    .await;
+    cenote::scope(async {
+        let release = "SET completion_type = 'RELEASE'";
+        db.exec(release, ()).await.unwrap();
+        let tx = db.begin().await.unwrap();
+        write(&db, 2).await;
+        tx.commit().await.unwrap();
+        assert!(db.position().unwrap().is_unknown());
+    })
+    .await;
+    let sql = "SELECT n FROM t WHERE id = 2";
+    let n: i64 = pair.at_primary.query_scalar_one(sql, ()).await.unwrap();
+    assert_eq!(n, 1);
+}
+
+#[tokio::test]
 async fn replica_without_autocommit_keeps_no_snapshot() {
     let pair = Pair::start(&[]).await;
     let replica = pair.replica.dsn() + ";set.autocommit=0";
