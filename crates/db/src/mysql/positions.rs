@@ -150,13 +150,15 @@ fn read_told(text: &str) -> Result<Told> {
     let (Ok(domain), Ok(server)) = (domain.parse::<u32>(), server.parse()) else {
         return Err(unknown("the server's answer makes no sense"));
     };
-    let last = Gtid::read(last).map_or(domain, |last| last.domain);
-    if own_domain.parse() != Ok(domain) || last != domain {
+    let last = Gtid::read(last);
+    if own_domain.parse() != Ok(domain) || last.is_some_and(|last| last.domain != domain) {
         return Err(unknown(
             "the session writes to another gtid_domain_id than the server's own",
         ));
     }
-    let sequence = Gtid::of_domain(list, domain).map_or(0, |gtid| gtid.sequence);
+    // What another server has numbered lower may be logged behind the session's own transaction.
+    let newest = Gtid::of_domain(list, domain).into_iter().chain(last);
+    let sequence = newest.map(|gtid| gtid.sequence).max().unwrap_or(0);
     Ok(Told {
         position: LogPosition {
             history: history(domain, server),
@@ -424,6 +426,9 @@ mod tests {
         let told = read_told("OFF 1 1 0 0 7 0-7-1 2-7-5,0-7-9").unwrap();
         assert_eq!(told.position, at(0, 7, 9));
         assert!(!told.has_one_domain);
+        // A server that writes as well has numbered its transaction lower.
+        let told = read_told("OFF 1 1 0 0 7 0-7-280 0-8-275").unwrap();
+        assert_eq!(told.position, at(0, 7, 280));
         let told = read_told("OFF 1 1 0 0 7  ").unwrap();
         assert_eq!(told.position, at(0, 7, 0));
     }
