@@ -180,6 +180,27 @@ async fn replica_without_autocommit_keeps_no_snapshot() {
     .await;
 }
 
+#[tokio::test]
+async fn question_for_the_position_resets_found_rows() {
+    let pair = Pair::start(&[]).await;
+    let db = pair.open().await;
+    let found = async || {
+        let session = db.connection().await.unwrap();
+        let some = "SELECT SQL_CALC_FOUND_ROWS id FROM t LIMIT 2";
+        session.query(some, ()).await.unwrap();
+        let count = "SELECT FOUND_ROWS()";
+        let found: i64 = session.query_scalar_one(count, ()).await.unwrap();
+        // Warnings stay.
+        let twice = "INSERT IGNORE INTO t VALUES (1, 1)";
+        session.exec(twice, ()).await.unwrap();
+        let warnings = session.query("SHOW WARNINGS", ()).await.unwrap();
+        assert_eq!(warnings.len(), 1);
+        found
+    };
+    assert_eq!(found().await, 100);
+    assert_eq!(cenote::scope(found()).await, 1);
+}
+
 /// Polls a call up to so often, each time that it is woken, and drops it. Returns whether it has ended.
 async fn dropped_after<T>(polls: usize, call: impl Future<Output = T>) -> bool {
     let (mut call, mut polled) = (pin!(call), 0);
