@@ -449,8 +449,13 @@ impl Common {
                 let message = "a replica has another driver than the primary";
                 return Err(Error::new(Kind::Config, message));
             }
-            let template = driver.template(&dsn, &config.options)?;
-            handles.push(Box::pin(self.open(config, &dsn, template, None, None)).await?);
+            let replica = driver.template(&dsn, &config.options)?;
+            if replica.dialect() != template.dialect() {
+                // The texts are read once, for the primary.
+                let message = "a replica reads quotes or backslashes otherwise than the primary; give its DSN the same sql_mode";
+                return Err(Error::new(Kind::Config, message));
+            }
+            handles.push(Box::pin(self.open(config, &dsn, replica, None, None)).await?);
         }
         let tracker = Tracker::new(self.id, config.max_replica_lag);
         let (wait, max_lag) = (config.replica_wait, config.max_replica_lag);

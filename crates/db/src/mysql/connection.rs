@@ -325,7 +325,8 @@ impl Connection for MysqlConnection {
         unless_cut(self.switch(), Box::pin(self.ask_for_position()))
     }
 
-    /// The read follows the question, in a second round trip. The answer always has the history.
+    /// A read without parameters shares the text of the question; any other follows it in a second round trip. The answer always has
+    /// the history.
     fn read_at<'c>(
         &'c mut self,
         wanted: Option<LogPosition>,

@@ -150,13 +150,15 @@ fn read_told(text: &str) -> Result<Told> {
     let (Ok(domain), Ok(server)) = (domain.parse::<u32>(), server.parse()) else {
         return Err(unknown("the server's answer makes no sense"));
     };
-    let last = Gtid::read(last).map_or(domain, |last| last.domain);
-    if own_domain.parse() != Ok(domain) || last != domain {
+    let last = Gtid::read(last);
+    if own_domain.parse() != Ok(domain) || last.is_some_and(|last| last.domain != domain) {
         return Err(unknown(
             "the session writes to another gtid_domain_id than the server's own",
         ));
     }
-    let sequence = Gtid::of_domain(list, domain).map_or(0, |gtid| gtid.sequence);
+    // What another server has numbered lower may be logged behind the session's own transaction.
+    let newest = Gtid::of_domain(list, domain).into_iter().chain(last);
+    let sequence = newest.map(|gtid| gtid.sequence).max().unwrap_or(0);
     Ok(Told {
         position: LogPosition {
             history: history(domain, server),
@@ -345,12 +347,8 @@ impl MysqlConnection {
     /// The question was not answered.
     async fn ask_and_read(&mut self, read: Request<'_>) -> Result<(String, Result<Outcome>)> {
         let sql = format!("{APPLIED}; {}", read.sql);
-        let request = Request {
-            sql: &sql,
-            script: true,
-            ..read
-        };
-        let reading = Reading::of(&request, None, self.is_utc);
+        // Not as a script: a comment behind the read has an empty result of its own, which takes no rows away.
+        let reading = Reading::of(&read, None, self.is_utc);
         self.begin_without_ping()?;
         let mut both = Both::default();
         let asked = self.wire()?.query_iter(&*sql);
@@ -392,7 +390,7 @@ impl Results for Both {
     }
 }
 
-/// Reads the results behind the one that was read. Returns the last row.
+/// Reads the results behind the one that was read. Returns the last row, or the server's error for one of them.
 async fn rest_of(conn: &mut Conn) -> mysql_async::Result<Option<Row>> {
     let mut rest = QueryResult::<'_, '_, TextProtocol>::new(conn);
     let mut last = None;
@@ -401,6 +399,8 @@ async fn rest_of(conn: &mut Conn) -> mysql_async::Result<Option<Row>> {
             last = Some(row);
         }
     }
+    // The client library keeps the error of a later result for the next request, which may be a call of the program.
+    rest.next().await?;
     Ok(last)
 }
 
@@ -426,6 +426,9 @@ mod tests {
         let told = read_told("OFF 1 1 0 0 7 0-7-1 2-7-5,0-7-9").unwrap();
         assert_eq!(told.position, at(0, 7, 9));
         assert!(!told.has_one_domain);
+        // A server that writes as well has numbered its transaction lower.
+        let told = read_told("OFF 1 1 0 0 7 0-7-280 0-8-275").unwrap();
+        assert_eq!(told.position, at(0, 7, 280));
         let told = read_told("OFF 1 1 0 0 7  ").unwrap();
         assert_eq!(told.position, at(0, 7, 0));
     }

@@ -50,8 +50,9 @@ pub struct Class {
     /// lock. Functions that it calls may still write.
     pub reads_only: bool,
     /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to
-    /// change nothing: the text can be cancelled, or run twice, without a trace. Views, policies, operators, casts,
-    /// `row.function` and an application's function with the name of a known one are trusted.
+    /// change nothing, and it takes no number from a sequence: the text can be cancelled, or run twice, without a trace.
+    /// Views, policies, operators, casts, `row.function` and an application's function with the name of a known one are
+    /// trusted.
     pub pure_read: bool,
     /// The first keyword of the first statement: EXPLAIN for an explained statement, the inner keyword for one in
     /// parentheses. `None` for another word, and if executable comments make the server's reading uncertain.

@@ -139,7 +139,14 @@ impl<'a> Statement<'a> {
         let keyword = keyword(word);
         let notes = &mut self.notes;
         match keyword {
-            None => notes.side_door |= is_temporary_schema(word),
+            None => {
+                notes.side_door |= is_temporary_schema(word);
+                // These take a number from a sequence without the parentheses of a call: NEXT VALUE FOR s, s.nextval.
+                notes.unknown_call |= word.eq_ignore_ascii_case(b"nextval")
+                    || word.eq_ignore_ascii_case(b"value")
+                        && notes.name_is_last
+                        && is_one_of(notes.name.name(self.sql), &["next"]);
+            }
             Some(
                 Keyword::Insert
                 | Keyword::Update

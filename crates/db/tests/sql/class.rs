@@ -540,3 +540,18 @@ fn h21_only_reads_with_known_functions_are_called_pure() {
         assert!(!class(dialect, "SELECT sleep(1)").pure_read);
     }
 }
+
+#[test]
+fn number_of_a_sequence_is_no_pure_read() {
+    for dialect in ALL {
+        for sql in [
+            "SELECT NEXT VALUE FOR s",
+            "SELECT a, next /* */ value FOR shop.s FROM t",
+            "SELECT s.nextval FROM dual",
+        ] {
+            assert!(!class(dialect, sql).pure_read, "{sql}");
+        }
+        let sql = "SELECT value, next FROM t FETCH NEXT 1 ROWS ONLY";
+        assert!(class(dialect, sql).pure_read, "{sql}");
+    }
+}

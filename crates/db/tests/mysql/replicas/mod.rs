@@ -1,6 +1,7 @@
 //! Reads on a replica of MariaDB: what they see, where they run, and what happens when the replica fails.
 
 mod failures;
+mod hostile;
 mod logs;
 mod places;
 mod scripted;

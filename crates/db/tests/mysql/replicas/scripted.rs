@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cenote::Db;
+use cenote::{Db, Kind};
 use tokio::net::TcpListener;
 
+use crate::servers::client::Client;
 use crate::servers::scripted::{OK, OK_AND_MORE, OK_INSIDE, Peer, Refusal};
 use crate::servers::{soon, until};
 
@@ -80,7 +81,9 @@ impl Server {
                 continue;
             }
             self.got.lock().unwrap().push(text.clone());
-            is_inside = text.starts_with("START") || is_inside && !text.starts_with("COMMIT");
+            is_inside = text.starts_with("START")
+                || text == "BEGIN"
+                || is_inside && !text.starts_with("COMMIT");
             let is_commit = text.starts_with("COMMIT");
             let take = |left: usize| left.checked_sub(1);
             let conflicts = &self.conflicts;
@@ -236,6 +239,61 @@ async fn conflict_at_commit_asks_for_no_position() {
         assert!(!db.position().unwrap().is_unknown());
     })
     .await;
+}
+
+#[tokio::test]
+async fn commit_in_a_text_is_over_without_a_position() {
+    for position in [
+        Position::Refused,
+        Position::Nonsense,
+        Position::Silence,
+        Position::HungUp,
+    ] {
+        let server = start(MARIADB, position).await;
+        let db = server.open().await;
+        cenote::scope(async {
+            for _ in 0..2 {
+                for text in ["BEGIN", WRITE, "COMMIT"] {
+                    let done = soon("it is answered", db.exec(text, ())).await;
+                    assert!(done.is_ok(), "{position:?}, {text}: {done:?}");
+                }
+                assert!(!db.in_transaction(), "{position:?}");
+                assert!(db.position().unwrap().is_unknown(), "{position:?}");
+            }
+        })
+        .await;
+        assert_eq!(server.count("UPDATE"), 2, "{position:?}");
+    }
+}
+
+#[tokio::test]
+async fn refused_position_fails_no_later_call() {
+    let server = start(MARIADB, Position::Refused).await;
+    let mut client = Client::open(&server.dsn()).await;
+    client.begin().await;
+    client.connection.expect_position();
+    client.connection.commit().await.unwrap();
+    assert_eq!(client.connection.take_position().await, None);
+    client.must(WRITE).await;
+}
+
+#[tokio::test]
+async fn position_that_is_missing_costs_a_held_session() {
+    for position in [Position::Silence, Position::HungUp] {
+        let server = start(MARIADB, position).await;
+        let db = server.open().await;
+        cenote::scope(async {
+            let session = db.connection().await.unwrap();
+            soon("it is written", session.exec(WRITE, ()))
+                .await
+                .unwrap();
+            let error = session.exec(WRITE, ()).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::ConnectionLost, "{position:?}");
+        })
+        .await;
+        // The call that failed was never sent.
+        assert_eq!(server.count("UPDATE"), 1, "{position:?}");
+    }
 }
 
 #[tokio::test]
