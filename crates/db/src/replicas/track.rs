@@ -161,7 +161,7 @@ impl PooledConnection {
                 self.set_open_write(OpenWrite::new(write));
                 return answer;
             }
-            let written = self.what_was_written(commits, answer.as_ref().err());
+            let written = self.what_was_written(commits, is_idle, answer.as_ref().err());
             let asks = matches!(written, Written::Perhaps);
             let mut position = None;
             if asks || (is_expected && !self.is_broken() && !self.has_call()) {
@@ -180,7 +180,13 @@ impl PooledConnection {
         })
     }
 
-    fn what_was_written(&mut self, commits: Commits, error: Option<&Error>) -> Written {
+    /// Returns what a request has written that began outside of a transaction or inside of one.
+    fn what_was_written(
+        &mut self,
+        commits: Commits,
+        began_idle: bool,
+        error: Option<&Error>,
+    ) -> Written {
         if self.is_broken() {
             return match error {
                 Some(error) if error.was_never_sent() => Written::Nothing,
@@ -190,7 +196,8 @@ impl PooledConnection {
         if error.is_some_and(|error| error.kind() == Kind::OutcomeUnknown) {
             return Written::Unknown;
         }
-        let has_committed = commits == Commits::Transaction && error.is_none();
+        // Behind its commit, a procedure or the server's settings may have begun another transaction.
+        let has_committed = began_idle || commits == Commits::Transaction && error.is_none();
         match self.status() {
             Status::Idle => Written::Perhaps,
             Status::InTransaction | Status::Failed
@@ -198,7 +205,7 @@ impl PooledConnection {
             {
                 Written::Nothing
             }
-            // A text or a commit may have begun another transaction behind one; a stream has not ended.
+            // A text may have begun another transaction behind one, too; a stream has not ended.
             _ => Written::Unknown,
         }
     }

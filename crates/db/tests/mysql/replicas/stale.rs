@@ -153,6 +153,12 @@ async fn what_a_rollback_leaves_is_seen() {
         assert_eq!(seen().await, (3, false));
     })
     .await;
+    cenote::scope(async {
+        // The end of the inner coroutine rolls back what the procedure has left open.
+        cenote::scope(async { db.exec("CALL half()", ()).await.unwrap() }).await;
+        assert_eq!(seen().await, (4, false));
+    })
+    .await;
 }
 
 #[tokio::test]

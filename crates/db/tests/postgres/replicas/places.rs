@@ -229,7 +229,9 @@ async fn reads_prefer_a_replica_to_a_shared_connection() {
 #[tokio::test]
 async fn after_a_transaction_on_a_replica_calls_run_on_the_primary() {
     let pair = Pair::start(&[]).await;
-    let db = pair.open().await;
+    let db = pair
+        .open_with(|builder| builder.replica_wait(FOREVER))
+        .await;
     let reading = db.reading();
     let set = "SET application_name = 'changed'";
     let options = || reading.transaction_options().read_only();
