@@ -353,15 +353,14 @@ impl Route {
     /// # Cancel safety
     ///
     /// Dropped, the connection is cleaned up by the pool.
-    pub(crate) async fn finish<T>(
+    pub(crate) fn finish<T: Send>(
         self,
         class: &Class,
         shared: &Arc<Shared>,
         site: &'static Location<'static>,
         result: Result<T>,
-    ) -> Result<T> {
+    ) -> impl Future<Output = Result<T>> + Send {
         self.finish_as(result.is_ok(), class, shared, site, result)
-            .await
     }
 
     /// As [`finish`](Route::finish), for a call whose result says more than whether it succeeded.
