@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::figures::{Latencies, MEGABYTE, alone, growth, length, memory};
-use crate::servers::{dsn, quiet};
+use crate::servers::{dsn, eager, quiet};
 
 const TASKS: usize = 10_000;
 const CONNECTIONS: usize = 10;
@@ -65,8 +65,13 @@ async fn of_ten_thousand_tasks_none_starves_and_memory_stays_flat() {
     }
     let turns: Vec<u32> = turns.iter().map(|turns| turns.load(Relaxed)).collect();
     let (least, most) = (turns.iter().min().unwrap(), turns.iter().max().unwrap());
-    // A transaction takes longer than a call, but each waits for its place once.
-    assert!(*least > 0 && most - least <= 2, "{least} to {most} turns");
+    // A transaction takes longer than a call, but each waits for its place once. Reads that share connections wait for no transaction,
+    // so the three between two transactions may make a difference.
+    let apart = if eager::is_asked_for() { 2 + 3 } else { 2 };
+    assert!(
+        *least > 0 && most - least <= apart,
+        "{least} to {most} turns"
+    );
     let grown = growth(before, after);
     assert!(grown < 16 * MEGABYTE, "{} MB more", grown / MEGABYTE);
     quiet(&db).await;

@@ -2,11 +2,17 @@
 
 use std::sync::Once;
 
+/// Returns whether every handle of this run shares its connections.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn is_asked_for() -> bool {
+    std::env::var_os("CENOTE_TEST_SHARE").is_some()
+}
+
 /// Makes every handle share its connections, if the run asks for that. Such a run fails if no read was shared.
 pub(crate) fn share_if_asked() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if std::env::var_os("CENOTE_TEST_SHARE").is_some() {
+        if is_asked_for() {
             cenote::share_eagerly();
             at_exit();
         }
