@@ -51,6 +51,7 @@ pub use crate::api::builder::Builder;
 pub use crate::api::connection::{Connection, Pinned};
 pub use crate::api::db::{Binding, Db};
 pub use crate::api::executor::{CallOptions, Executor};
+pub use crate::api::shared_connections::SharedConnections;
 pub use crate::api::statement::Statement;
 pub use crate::api::stream::RowStream;
 pub use crate::api::transaction::Transaction;
@@ -64,7 +65,6 @@ pub use crate::coroutine::{
 pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
 pub use crate::hosts::{HostState, HostStatus};
-pub use crate::lane::SharedConnections;
 pub use crate::pooled::activity::{ConnectionHolder, HolderStatement, PinReason, StatementWatch};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;

@@ -11,6 +11,7 @@ pub(crate) mod exchange;
 pub(crate) mod executor;
 pub(crate) mod lazy;
 pub(crate) mod methods;
+pub(crate) mod shared_connections;
 pub(crate) mod statement;
 pub(crate) mod stream;
 pub(crate) mod transaction;

@@ -16,7 +16,6 @@
 //!    is drained. If nobody waits for what is in flight, it does so at once, and the pool settles the connection.
 //! 6. Nothing is awaited, woken or dropped under a lock.
 
-mod api;
 mod drainer;
 pub(crate) mod eager;
 mod queue;
@@ -34,7 +33,6 @@ use std::time::{Duration, Instant};
 
 use cenote_pool::{ResourceId, Runtime};
 
-pub use self::api::SharedConnections;
 use self::drainer::Drainer;
 pub(crate) use self::reply::Member;
 use self::reply::Reply;
