@@ -415,7 +415,7 @@ impl ConnectionTurn {
         let connection = self.connection();
         let status = connection.status();
         // Behind an answered call, the position may be late, or the connection lost: that begins no transaction.
-        let is_told = !connection.is_broken() && !connection.is_unsettled();
+        let is_reported = !connection.is_broken() && !connection.is_unsettled();
         let mut state = self.bound.state();
         if let (Some(top), Some(last)) = (state.levels.last_mut(), last) {
             top.note(last);
@@ -441,7 +441,7 @@ impl ConnectionTurn {
                 if status == Status::Idle || is_chained {
                     ended = state.levels.pop();
                 }
-                if let (Some(of), true) = (&ended, is_told && status != Status::Idle) {
+                if let (Some(of), true) = (&ended, is_reported && status != Status::Idle) {
                     // COMMIT AND CHAIN, ROLLBACK AND CHAIN: the next transaction has begun.
                     let site = site.unwrap_or(of.site);
                     let level = Level::raw(&self.bound.shared, state.owner(), site);

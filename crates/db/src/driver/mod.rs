@@ -465,7 +465,7 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async { None })
     }
 
-    /// Returns whether the position that was told last is behind everything that was committed before it. `false` where the server
+    /// Returns whether the last reported position is behind everything that was committed before it. `false` where the server
     /// has several logs with an order of their own: then the position says nothing about the others.
     #[doc(hidden)]
     fn covers_earlier(&self) -> bool {

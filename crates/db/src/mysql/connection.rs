@@ -309,7 +309,7 @@ impl Connection for MysqlConnection {
     }
 
     fn take_position(&mut self) -> BoxFuture<'_, Option<LogPosition>> {
-        Box::pin(self.told_position())
+        Box::pin(self.reported_position())
     }
 
     fn covers_earlier(&self) -> bool {

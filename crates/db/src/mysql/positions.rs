@@ -41,7 +41,7 @@ pub(super) struct Positions {
     pub(super) end: EndPosition,
     /// The server is no node of Galera, as it has said on this connection.
     is_no_node: bool,
-    /// The binary log has one domain, as it was told last.
+    /// The binary log has one domain, by the last report.
     has_one_domain: bool,
 }
 
@@ -124,13 +124,13 @@ fn domain_of(history: History) -> u32 {
 
 /// What a primary says about its binary log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct Report {
     position: LogPosition,
     has_one_domain: bool,
 }
 
 /// Reads `OFF 1 1 0 0 7 0-7-269 0-7-270`.
-fn read_told(text: &str) -> Result<Told> {
+fn read_report(text: &str) -> Result<Report> {
     let unknown = |why| Error::new(Kind::Unsupported, format!("no position is known: {why}"));
     let mut parts = text.split(' ');
     let mut next = || parts.next().unwrap_or_default();
@@ -159,7 +159,7 @@ fn read_told(text: &str) -> Result<Told> {
     // What another server has numbered lower may be logged behind the session's own transaction.
     let newest = Gtid::of_domain(list, domain).into_iter().chain(last);
     let sequence = newest.map(|gtid| gtid.sequence).max().unwrap_or(0);
-    Ok(Told {
+    Ok(Report {
         position: LogPosition {
             history: history(domain, server),
             lsn: sequence,
@@ -233,15 +233,15 @@ impl MysqlConnection {
     /// # Cancel safety
     ///
     /// If dropped, the position stays due; settling closes the connection.
-    pub(super) async fn told_position(&mut self) -> Option<LogPosition> {
+    pub(super) async fn reported_position(&mut self) -> Option<LogPosition> {
         if !self.positions.is_due() {
             self.positions.end = EndPosition::NotWanted;
             return None;
         }
-        let told = caught(rest_of(self.wire().ok()?)).await;
+        let report = caught(rest_of(self.wire().ok()?)).await;
         self.positions.end = EndPosition::NotWanted;
-        match told {
-            Ok(row) => self.note_told(row).ok(),
+        match report {
+            Ok(row) => self.note_report(row).ok(),
             Err(ClientError::Server(said)) => {
                 tracing::debug!(%said, "the server refuses to tell its position");
                 None
@@ -278,14 +278,14 @@ impl MysqlConnection {
         let asked = caught(self.wire()?.query_first(sql)).await;
         let row = self.end_call(asked).await?;
         self.warnings = warnings;
-        self.note_told(row)
+        self.note_report(row)
     }
 
-    fn note_told(&mut self, row: Option<Row>) -> Result<LogPosition> {
-        let told = read_told(&text_of(row))?;
+    fn note_report(&mut self, row: Option<Row>) -> Result<LogPosition> {
+        let report = read_report(&text_of(row))?;
         self.positions.is_no_node = true;
-        self.positions.has_one_domain = told.has_one_domain;
-        Ok(told.position)
+        self.positions.has_one_domain = report.has_one_domain;
+        Ok(report.position)
     }
 
     /// Asks whether the server is a replica that has applied everything up to a position, and runs a read behind that.
@@ -308,8 +308,8 @@ impl MysqlConnection {
         if let Some(read) = read
             && self.shares_text(&read)
         {
-            let (told, done) = self.ask_and_read(read).await?;
-            return Ok((read_applied(&told, wanted), Some(done)));
+            let (report, done) = self.ask_and_read(read).await?;
+            return Ok((read_applied(&report, wanted), Some(done)));
         }
         // The question is as good as a ping.
         self.begin_without_ping()?;
@@ -354,7 +354,7 @@ impl MysqlConnection {
         let asked = self.wire()?.query_iter(&*sql);
         let answer = gather(asked, reading, &mut both).await;
         let ended = self.end_script_call(answer).await;
-        let Some(told) = both.told else {
+        let Some(report) = both.report else {
             return Err(ended.err().unwrap_or_else(error::broken));
         };
         self.needs_ping = false;
@@ -365,16 +365,16 @@ impl MysqlConnection {
             }
             done => done,
         };
-        let row = told.into_rows().next();
-        let told = row.and_then(|row| row.get::<String>(0).ok());
-        Ok((told.unwrap_or_default(), done))
+        let row = report.into_rows().next();
+        let report = row.and_then(|row| row.get::<String>(0).ok());
+        Ok((report.unwrap_or_default(), done))
     }
 }
 
 /// The answer to the question, and that to the read behind it.
 #[derive(Default)]
 struct Both {
-    told: Option<Batch>,
+    report: Option<Batch>,
     last: Gathered,
 }
 
@@ -384,8 +384,8 @@ impl Results for Both {
     }
 
     fn end_rows(&mut self) {
-        if self.told.is_none() {
-            self.told = self.last.take_rows();
+        if self.report.is_none() {
+            self.report = self.last.take_rows();
         }
     }
 }
@@ -417,20 +417,20 @@ mod tests {
 
     #[test]
     fn position_is_how_far_the_log_of_the_server_is() {
-        let told = read_told("OFF 1 1 0 0 7 0-7-269 0-7-270").unwrap();
-        assert_eq!(told.position, at(0, 7, 270));
-        assert!(told.has_one_domain);
+        let report = read_report("OFF 1 1 0 0 7 0-7-269 0-7-270").unwrap();
+        assert_eq!(report.position, at(0, 7, 270));
+        assert!(report.has_one_domain);
         // The session has written nothing, and the last transaction is the former primary's.
-        let told = read_told("OFF 1 1 3 3 7  3-8-270").unwrap();
-        assert_eq!(told.position, at(3, 7, 270));
-        let told = read_told("OFF 1 1 0 0 7 0-7-1 2-7-5,0-7-9").unwrap();
-        assert_eq!(told.position, at(0, 7, 9));
-        assert!(!told.has_one_domain);
+        let report = read_report("OFF 1 1 3 3 7  3-8-270").unwrap();
+        assert_eq!(report.position, at(3, 7, 270));
+        let report = read_report("OFF 1 1 0 0 7 0-7-1 2-7-5,0-7-9").unwrap();
+        assert_eq!(report.position, at(0, 7, 9));
+        assert!(!report.has_one_domain);
         // A server that writes as well has numbered its transaction lower.
-        let told = read_told("OFF 1 1 0 0 7 0-7-280 0-8-275").unwrap();
-        assert_eq!(told.position, at(0, 7, 280));
-        let told = read_told("OFF 1 1 0 0 7  ").unwrap();
-        assert_eq!(told.position, at(0, 7, 0));
+        let report = read_report("OFF 1 1 0 0 7 0-7-280 0-8-275").unwrap();
+        assert_eq!(report.position, at(0, 7, 280));
+        let report = read_report("OFF 1 1 0 0 7  ").unwrap();
+        assert_eq!(report.position, at(0, 7, 0));
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
             "OFF 1 1 x 0 7 0-7-1 0-7-1",
             "OFF 1 1 0 0 -7 0-7-1 0-7-1",
         ] {
-            let error = read_told(text).unwrap_err();
+            let error = read_report(text).unwrap_err();
             assert_eq!(error.kind(), Kind::Unsupported, "{text}");
         }
     }

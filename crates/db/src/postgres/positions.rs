@@ -78,7 +78,7 @@ const REPLAYED_WHAT: &str = "SELECT pg_catalog.pg_is_in_recovery(), \
               (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()), \
               (SELECT min_recovery_end_timeline FROM pg_catalog.pg_control_recovery()))::pg_catalog.text";
 
-/// A position at the end of a page of the log is told behind the header of the next page, which no record has written yet. Pages
+/// A position at the end of a page of the log is reported behind the header of the next page, which no record has written yet. Pages
 /// have 1 KiB at least.
 const PAGE: u64 = 1024;
 const PAGE_HEADER: u64 = 64;
